@@ -1,0 +1,118 @@
+"""The archive of what a compaction removes: sanitised, linked to the one before, readable by an address that nobody can guess.
+
+The address is part of a note and therefore of a prefix that has to stay byte-stable, so its secret part is derived, not drawn: from
+the tenant's credentials and the conversation itself. Who could compute it already holds all that it protects.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from app.core import jsonspan
+from app.core.view import Slice
+from app.ports import Archive
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{400,}={0,2}\Z")
+_DATA_URL = re.compile(r"data:([\w.+/-]{1,80})(?:;[\w=.-]{1,40})*;base64,")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+MAX_LINKS = 1_000
+"""Archives that reading one follows back at most."""
+_MEDIA_KEYS = ("media_type", "mimeType", "mime_type", "format")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An archive that has a name and an address but no content yet."""
+
+    id: str
+    capability: str
+    tenant: str
+    session: str
+    created: float
+
+    def address(self, base: str) -> str:
+        return f"{base}/compactd/archives/{self.id}/{self.capability}"
+
+    def filled(
+        self, items: Sequence[tuple[int, Slice]], previous: str, strategy: str, level: int, format_name: str, model: str
+    ) -> Archive:
+        """The archive record. `items` are (index in the client's history, raw item); `previous` the address before this one."""
+        link = id_in(previous)
+        document = {
+            "id": self.id, "session": self.session, "created": stamp(self.created), "format": format_name, "model": model,
+            "strategy": strategy, "level": level, "previous": link,
+            "items": [{"index": index, "item": sanitised(jsonspan.value(raw))} for index, raw in items],
+        }  # fmt: skip
+        return Archive(self.id, self.capability, self.tenant, self.session, self.created, link, jsonspan.dump(document))
+
+
+def draft_archive(tenant: str, session: str, chain: Sequence[bytes], number: int) -> Draft:
+    """Name (`compaction_{session}_{timestamp}_{n}`) and capability (128 bits, hex) for what the n-th compaction will remove."""
+    created = time.time()
+    secret = blake2b(
+        b"".join((chain[-1], number.to_bytes(4, "big"))), key=tenant.encode()[:64], digest_size=16
+    ).hexdigest()
+    name = _UNSAFE.sub("-", session)[:48]
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+    return Draft(f"compaction_{name}_{when}_{number}_{secret[:4]}", secret, tenant, session, created)
+
+
+def id_in(address: str) -> str:
+    """The archive's id in one of our addresses, "" if it is none."""
+    found = re.search(r"/compactd/archives/([^/]+)/", address)
+    return found[1] if found else ""
+
+
+def stamp(when: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+class Archives(Protocol):
+    async def get_archive(self, archive_id: str) -> Archive | None: ...
+
+
+async def whole(store: Archives, archive: Archive) -> dict[str, Any]:
+    """The archive's document with the items of all archives before it, oldest first, each item once."""
+    document: dict[str, Any] = jsonspan.value(archive.document)
+    items = {item["index"]: item for item in document["items"]}
+    previous, seen = archive.previous, {archive.id}
+    while previous and previous not in seen and len(seen) < MAX_LINKS:
+        seen.add(previous)
+        before = await store.get_archive(previous)
+        if before is None or before.tenant != archive.tenant:
+            break
+        for item in jsonspan.value(before.document)["items"]:
+            items.setdefault(item["index"], item)
+        previous = before.previous
+    return {**document, "items": [items[index] for index in sorted(items)]}
+
+
+def sanitised(value: Any) -> Any:
+    """The value with base64 media replaced by a line that says what was there."""
+    if isinstance(value, dict):
+        kind = next((str(value[key]) for key in _MEDIA_KEYS if isinstance(value.get(key), str)), "")
+        return {key: _placeholder(inner, kind) if key == "data" else sanitised(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [sanitised(inner) for inner in value]
+    return _placeholder(value, "") if isinstance(value, str) else value
+
+
+def _placeholder(value: Any, kind: str) -> Any:
+    if not isinstance(value, str):
+        return sanitised(value)
+    if found := _DATA_URL.match(value):
+        return _told(found[1], len(value) - found.end())
+    if kind and _BASE64.match(value):
+        return _told(kind, len(value))
+    return value
+
+
+def _told(kind: str, length: int) -> str:
+    family = kind.split("/", 1)[0] if "/" in kind else "media"
+    noun = {"image": "image data", "audio": "audio data", "video": "video data"}.get(family, "data")
+    return f"[base64 {noun}: {length * 3 // 4} bytes, {kind}]"

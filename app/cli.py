@@ -1,0 +1,227 @@
+"""The command line. Each command is a thin door: settings in, the same code as the running proxy behind it, a plain answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from app import __version__
+from app.errors import ConfigInvalid, StoreFailed
+from app.settings import Settings, load
+
+DEFAULT_FILE = Path("config/compactd.yaml")
+cli = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__.partition(".")[0] + "."
+)
+archives = typer.Typer(no_args_is_help=True, help="Read what compactions removed.")
+cli.add_typer(archives, name="archive")
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="Configuration file. Default: config/compactd.yaml, if it is there."),
+]
+
+
+def _file(config: Path | None) -> str | None:
+    if config is not None:
+        return str(config)
+    named = os.environ.get("COMPACTD_CONFIG")
+    return named or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
+
+
+def _fail(lines: list[str]) -> NoReturn:
+    for line in lines:
+        typer.echo(line, err=True)
+    raise typer.Exit(1)
+
+
+def _settings(config: Path | None) -> Settings:
+    file = _file(config)
+    try:
+        return load(Path(file) if file else None, _environment())
+    except ConfigInvalid as invalid:
+        _fail(invalid.faults)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "COMPACTD_CONFIG"}
+
+
+@cli.command()
+def serve(
+    config: Config = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
+) -> None:
+    """Run the proxy."""
+    from app.edge.server import read_settings
+    from app.edge.server import serve as run
+
+    given: dict[str, object] = {"listen.host": host, "listen.port": port, "listen.workers": workers}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    file = _file(config)
+    try:
+        settings = read_settings(file, overrides)
+        _greet(settings, file)
+        run(file, overrides)
+    except ConfigInvalid as invalid:
+        _fail(invalid.faults)
+    except OSError as fault:
+        _fail([f"compactd can't start: {fault.strerror or fault}"])
+
+
+def _greet(settings: Settings, file: str | None) -> None:
+    """Where to point base_url, on standard error, where logs go too."""
+    if not sys.stderr.isatty() and settings.log.format != "console":
+        return
+    base = settings.public_base
+    typer.echo(
+        f"compactd {__version__} ({file or 'built-in defaults'}), store {settings.store.url.partition('://')[0]}",
+        err=True,
+    )
+    typer.echo(f"  OpenAI SDKs      base_url={base}/v1", err=True)
+    typer.echo(f"  Anthropic SDKs   base_url={base}", err=True)
+    typer.echo(f"  Google SDKs      base_url={base}", err=True)
+    typer.echo(f"  metrics          {base}/metrics", err=True)
+
+
+@cli.command()
+def check(config: Config = None) -> None:
+    """Check the configuration: every fault at once, or what it comes to."""
+    settings = _settings(config)
+    typer.echo(f"{_file(config) or 'built-in defaults'}: sound")
+    for name, upstream in settings.upstreams.items():
+        typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
+    for policy in settings.policies:
+        typer.echo(f"  policy {policy.name}: {policy.strategy}, mode {policy.mode}, trigger {policy.trigger_threshold}")
+
+
+@cli.command()
+def preview(
+    file: Annotated[Path, typer.Argument(help="A saved request body (JSON); - for standard input.")],
+    config: Config = None,
+    path: Annotated[str, typer.Option(help="The request's path; it tells the format.")] = "",
+    policy: Annotated[str | None, typer.Option(help="A policy by name instead of the one that matches.")] = None,
+    body: Annotated[
+        bool, typer.Option("--body", help="Print the body that would be forwarded and nothing else.")
+    ] = False,
+) -> None:
+    """Show what would be forwarded for a saved request, and why. Offline: nothing is sent or stored."""
+    from app.edge.preview import Preview
+    from app.edge.preview import preview as told
+
+    try:
+        raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        text = raw.decode()
+    except (OSError, UnicodeDecodeError) as fault:
+        _fail([f"{file} can't be read: {getattr(fault, 'strerror', None) or 'not UTF-8'}"])
+    request = Preview(path=path or _guessed_path(text), body=text, policy=policy)
+    result = asyncio.run(told(_settings(config), request))
+    if "error" in result:
+        _fail([result["error"]])
+    forwarded = result.pop("body")
+    if body:
+        typer.echo(forwarded)
+        return
+    for key, value in result.items():
+        if value not in ("", []):
+            typer.echo(f"{key + ':':<18}{value}")
+
+
+def _guessed_path(text: str) -> str:
+    """The format's path by the body's keys, for bodies that say what they are."""
+    try:
+        keys: Any = json.loads(text)
+    except ValueError:
+        return "/v1/chat/completions"
+    if not isinstance(keys, dict):
+        return "/v1/chat/completions"
+    if "contents" in keys:
+        return "/v1beta/models/gemini:generateContent"
+    if "input" in keys:
+        return "/v1/responses"
+    blocks = [message.get("content") for message in keys.get("messages", []) if isinstance(message, dict)]
+    kinds = {
+        block.get("type")
+        for content in blocks
+        if isinstance(content, list)
+        for block in content
+        if isinstance(block, dict)
+    }
+    anthropic = "system" in keys or "anthropic_version" in keys or kinds & {"tool_use", "tool_result", "thinking"}
+    return "/v1/messages" if anthropic else "/v1/chat/completions"
+
+
+@archives.command("list")
+def archive_list(
+    config: Config = None,
+    session: Annotated[str, typer.Option(help="Of this session only.")] = "",
+    limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50,
+) -> None:
+    """Archives in the configured store, newest first."""
+    from app.archive import stamp
+
+    async def read(store: Any) -> Any:
+        return (await store.archives(session, "", limit))[0]
+
+    for archive in _in_store(config, read):
+        typer.echo(f"{stamp(archive.created)}  {archive.id}  session {archive.session}")
+
+
+@archives.command("show")
+def archive_show(
+    archive_id: Annotated[str, typer.Argument(help="An archive's id, or its address.")], config: Config = None
+) -> None:
+    """One archive as JSON, with everything that was removed before it."""
+    from app.archive import id_in, whole
+
+    async def read(store: Any) -> Any:
+        archive = await store.get_archive(id_in(archive_id) or archive_id)
+        return await whole(store, archive) if archive else None
+
+    document = _in_store(config, read)
+    if document is None:
+        _fail([f"There is no archive {archive_id!r} in the store (any more)."])
+    typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def _in_store(config: Path | None, work: Any) -> Any:
+    from app.edge.stores import open_store
+
+    settings = _settings(config)
+    kept = settings.store
+
+    async def run() -> Any:
+        store = open_store(
+            kept.url,
+            timeout=10,
+            session_ttl=kept.session_ttl,
+            checkpoint_ttl=kept.checkpoint_ttl,
+            archive_ttl=kept.archive_ttl,
+        )
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except StoreFailed as fault:
+        _fail([f"The store does not answer: {fault}"])
+
+
+@cli.command()
+def version() -> None:
+    """The version."""
+    typer.echo(__version__)
+
+
+def main() -> None:
+    cli()

@@ -1,0 +1,221 @@
+"""Where things lie in a JSON text, and how to change one of them without touching the others.
+
+A body is never parsed and dumped: that would rewrite numbers, escapes, key order and duplicate keys, and break provider
+caches. msgspec finds the raw slices (C speed, no objects built); the few positions between them are then plain arithmetic,
+because only whitespace and commas can stand there. Bodies that msgspec refuses though a provider may take them (a lone
+surrogate escape) go the slower way through the standard library's scanner; what that one refuses too is not JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from app.errors import NotCompactable
+
+Slice = Raw | bytes
+Path = tuple[str | int, ...]
+Edit = tuple[Path, bytes]
+"""A place inside a JSON value and the JSON text that shall stand there."""
+Span = tuple[int, int]
+
+_SEPARATORS = re.compile(rb"[ \t\r\n,]*")
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_KEY = re.compile(rb'[ \t\r\n,]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_object = msgspec.json.Decoder(dict[str, Raw])
+_array = msgspec.json.Decoder(list[Raw])
+
+
+def value(raw: Slice) -> Any:
+    """The parsed value, for looking at only. Raises NotCompactable("not_json")."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(bytes(raw))
+    except (ValueError, RecursionError):
+        raise NotCompactable("not_json") from None
+
+
+def dump(thing: Any) -> bytes:
+    """A new JSON text for something that compactd itself writes."""
+    try:
+        return msgspec.json.encode(thing)
+    except (UnicodeEncodeError, msgspec.EncodeError):  # a lone surrogate: only escapes can carry it
+        return json.dumps(thing, separators=(",", ":")).encode()
+
+
+def members(raw: bytes) -> dict[str, Span]:
+    """Key -> (start, stop) of its value, for one JSON object. Raises NotCompactable("duplicate_key" | "not_json")."""
+    try:
+        slices = _object.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _scanned_members(raw)
+    spans: dict[str, Span] = {}
+    at = raw.index(b"{") + 1
+    while (found := _KEY.match(raw, at)) and (key := json.loads(found[1])) in slices and key not in spans:
+        start = found.end()
+        at = start + len(memoryview(slices[key]))
+        spans[key] = (start, at)
+    # The last of two equal keys is what msgspec gives: with the wrong length the walk does not arrive at the end.
+    if len(spans) != len(slices) or raw[at:].strip() != b"}":
+        raise NotCompactable("duplicate_key")
+    return spans
+
+
+def elements(raw: bytes, start: int = 0, stop: int | None = None) -> list[Span]:
+    """(start, stop) of each element of the JSON array that `raw[start:stop]` is, as positions in `raw`."""
+    stop = len(raw) if stop is None else stop
+    try:
+        slices = _array.decode(raw[start:stop] if start or stop < len(raw) else raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _scanned_elements(raw, start, stop)
+    spans = []
+    at = raw.index(b"[", start) + 1
+    for content in slices:
+        at = _SEPARATORS.match(raw, at).end()  # type: ignore[union-attr]  # matches the empty text too
+        end = at + len(memoryview(content))
+        spans.append((at, end))
+        at = end
+    return spans
+
+
+def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
+    """`raw` with new JSON texts at the given paths; everything else stays byte for byte.
+
+    A last step that names a missing key adds it at the end of its object. Raises NotCompactable for other missing places.
+    """
+    grouped: dict[str | int, list[Edit]] = {}
+    for path, text in edits:
+        if not path:
+            return text
+        grouped.setdefault(path[0], []).append((path[1:], text))
+    if not grouped:
+        return raw
+    in_object = isinstance(next(iter(grouped)), str)
+    spans: dict[Any, Span] = dict(members(raw)) if in_object else dict(enumerate(elements(raw)))
+    changes: list[tuple[int, int, bytes]] = []
+    for step, inner in grouped.items():
+        if step in spans:
+            start, stop = spans[step]
+            changes.append((start, stop, edit(raw[start:stop], inner)))
+        elif isinstance(step, str) and inner[0][0] == ():
+            end = raw.rindex(b"}")
+            comma = b"," if spans else b""
+            changes.append((end, end, comma + json.dumps(step).encode() + b":" + inner[0][1]))
+        else:
+            raise NotCompactable("edit_misses")
+    return _replaced(raw, changes)
+
+
+def splice(raw: bytes, key: str, pieces: Sequence[int | bytes]) -> bytes:
+    """The body with the array under `key` made of `pieces`: an index keeps that element's bytes, bytes are a new element.
+
+    Neighbours that stay neighbours are copied in one slice with what stands between them.
+    """
+    start, stop = members(raw)[key]
+    spans = elements(raw, start, stop)
+    out: list[bytes] = []
+    run: list[int] = []
+
+    def flush() -> None:
+        if run:
+            out.append(raw[spans[run[0]][0] : spans[run[-1]][1]])
+            run.clear()
+
+    for piece in pieces:
+        if isinstance(piece, int):
+            if run and piece != run[-1] + 1:
+                flush()
+            run.append(piece)
+        else:
+            flush()
+            out.append(piece)
+    flush()
+    return b"".join((raw[:start], b"[", b",".join(out), b"]", raw[stop:]))
+
+
+def _replaced(raw: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
+    out, at = [], 0
+    for start, stop, text in sorted(changes, key=lambda change: change[:2]):
+        out += [raw[at:start], text]
+        at = stop
+    return b"".join([*out, raw[at:]])
+
+
+# The slow way: positions from the standard library's scanner, which takes lone surrogate escapes.
+
+
+class _Text:
+    """A JSON text as str, with the way back to byte positions."""
+
+    def __init__(self, raw: bytes) -> None:
+        try:
+            self.text = raw.decode()
+        except UnicodeDecodeError:
+            raise NotCompactable("not_utf8") from None
+        self._ascii = len(self.text) == len(raw)
+        self._last = (0, 0)
+
+    def bytes_at(self, position: int) -> int:
+        """Byte position of a character position; asked in rising order, so the whole costs one pass."""
+        if self._ascii:
+            return position
+        chars, at = self._last
+        at += len(self.text[chars:position].encode())
+        self._last = (position, at)
+        return at
+
+    def skip(self, position: int) -> int:
+        while position < len(self.text) and self.text[position] in " \t\r\n,":
+            position += 1
+        return position
+
+    def end_of_value(self, position: int) -> int:
+        try:
+            _, end = json.JSONDecoder().raw_decode(self.text, position)
+        except (ValueError, RecursionError):
+            raise NotCompactable("not_json") from None
+        return end
+
+
+def _scanned_members(raw: bytes) -> dict[str, Span]:
+    text = _Text(raw)
+    at = text.skip(0)
+    if text.text[at : at + 1] != "{":
+        raise NotCompactable("not_json")
+    spans: dict[str, Span] = {}
+    at = text.skip(at + 1)
+    while text.text[at : at + 1] == '"':
+        end = text.end_of_value(at)
+        key = json.loads(text.text[at:end])
+        colon = text.text.find(":", end)
+        start = colon + 1 + len(text.text[colon + 1 :]) - len(text.text[colon + 1 :].lstrip(" \t\r\n"))
+        stop = text.end_of_value(start)
+        if key in spans:
+            raise NotCompactable("duplicate_key")
+        spans[key] = (text.bytes_at(start), text.bytes_at(stop))
+        at = text.skip(stop)
+    if text.text[at:].strip() != "}":
+        raise NotCompactable("not_json")
+    return spans
+
+
+def _scanned_elements(raw: bytes, start: int, stop: int) -> list[Span]:
+    text = _Text(raw[start:stop])
+    at = text.skip(0)
+    if text.text[at : at + 1] != "[":
+        raise NotCompactable("not_json")
+    spans = []
+    at = text.skip(at + 1)
+    while at < len(text.text) and text.text[at] != "]":
+        end = text.end_of_value(at)
+        spans.append((start + text.bytes_at(at), start + text.bytes_at(end)))
+        at = text.skip(end)
+    return spans

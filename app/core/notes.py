@@ -1,0 +1,38 @@
+"""The words that compactd itself puts into a conversation, and how it knows them again.
+
+Every one carries the word "compaction", so that whoever reads a request can find it. The same facts give the same bytes: no clock, no
+request-dependent part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_RECAP = "<compaction_summary>"
+_OMITTED = "removed here by compaction"
+_CARRIED = "Instructions that were given in them and still hold:"
+ADDRESS_WORTH = 1_000
+"""Bytes: smaller cleared results don't say where they can be read, the address would be half as long as they were."""
+
+
+def is_note(text: str) -> bool:
+    """Did compactd write this user text?"""
+    return text.startswith(_RECAP) or (text.startswith("[") and _OMITTED in text[:80])
+
+
+def omitted_note(count: int, carried: Sequence[str] = ()) -> str:
+    """The truncation notice for `count` items; `carried` are standing instructions that left with them."""
+    subject = f"{count} earlier messages were" if count != 1 else "1 earlier message was"
+    notice = f"[{subject} {_OMITTED} (sliding window); what they said may be missing.]"
+    return "\n\n".join([notice, _CARRIED, *carried]) if carried else notice
+
+
+def cleared_result(tool: str, size: int, address: str) -> str:
+    """What stands where a tool result of `size` bytes was."""
+    named = f"{tool[:80]}, " if tool else ""
+    where = f" It can be read at: {address}" if address and size >= ADDRESS_WORTH else ""
+    return f"[Tool result cleared by compaction: {named}{size:,} bytes.{where}]"
+
+
+CLEARED_INPUT = "[Cleared by compaction.]"
+"""What stands where a free-text tool input was; JSON arguments become an empty object."""

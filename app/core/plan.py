@@ -1,0 +1,195 @@
+"""What a strategy wants, and what comes of it.
+
+A `Plan` speaks of the view that it was made on: one contiguous cut with a note in its place, and/or places to clear. Applied, it
+gives another view, whose pieces say where every item comes from: that list, up to the last piece that anything happened to, is the
+`Checkpoint`. So plans compose: one made on a replayed view becomes one checkpoint over the client's own prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from app.core.view import Clearing, Edited, Entry, Note, Piece, Slice, View, origin
+
+NoteKind = Literal["omitted", "summary", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """A place to clear: item of the view, ordinal of the result (of the call, with `inputs`) inside it."""
+
+    item: int
+    ordinal: int
+    inputs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The wish of a strategy: cut items [start, stop) of the view, put a note of this kind there, clear these places.
+
+    A plan that wants nothing does not exist: a strategy returns None instead. Items in the cut whose facts say `stays` survive it,
+    after the note.
+    """
+
+    strategy: str
+    start: int = 0
+    stop: int = 0
+    note: NoteKind = ""
+    clear: tuple[Clear, ...] = ()
+
+    @property
+    def cuts(self) -> bool:
+        return self.stop > self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What replaces the first `covered` items of a client's conversation. Immutable, content-addressed, the same on every replica."""
+
+    covered: int
+    pieces: tuple[Piece, ...]
+    strategy: str
+    level: int
+    archive: str = ""
+    """address of the archive of what left last, "" if there is none"""
+    number: int = 1
+    """compactions that went into it"""
+
+    def encode(self) -> bytes:
+        """A JSON text; runs of untouched items are written as [first, last+1]."""
+        packed: list[Any] = []
+        for piece in self.pieces:
+            if isinstance(piece, int):
+                if packed and isinstance(packed[-1], list) and packed[-1][1] == piece:
+                    packed[-1][1] = piece + 1
+                else:
+                    packed.append([piece, piece + 1])
+            elif isinstance(piece, Note):
+                packed.append({"note": piece.raw.decode()})
+            else:
+                cleared = [[c.ordinal, c.text, c.inputs] for c in piece.cleared]
+                packed.append({"index": piece.index, "cleared": cleared, "lead": piece.lead})
+        return msgspec.json.encode(
+            {"v": 1, "covered": self.covered, "pieces": packed, "strategy": self.strategy, "level": self.level,
+             "archive": self.archive, "number": self.number}
+        )  # fmt: skip
+
+    @classmethod
+    def decode(cls, value: bytes) -> Checkpoint | None:
+        """None for anything that this version did not write (another version's record, garbage)."""
+        try:
+            record = msgspec.json.decode(value)
+            if record["v"] != 1:
+                return None
+            pieces: list[Piece] = []
+            for packed in record["pieces"]:
+                if isinstance(packed, list):
+                    pieces += range(packed[0], packed[1])
+                elif "note" in packed:
+                    pieces.append(Note(packed["note"].encode()))
+                else:
+                    cleared = tuple(Clearing(ordinal, text, inputs) for ordinal, text, inputs in packed["cleared"])
+                    pieces.append(Edited(packed["index"], cleared, packed["lead"]))
+            found = cls(
+                record["covered"],
+                tuple(pieces),
+                record["strategy"],
+                record["level"],
+                record["archive"],
+                record["number"],
+            )
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, IndexError):
+            return None
+        sound = all(-1 <= origin(piece) < found.covered for piece in found.pieces)
+        return found if sound else None
+
+
+Rewrite = Callable[[Slice, Edited], bytes]
+"""The bytes of an item with its clearings and lead written into it."""
+Read = Callable[[Sequence[Slice]], list[Entry]]
+
+
+def replay(view: View, checkpoint: Checkpoint, rewrite: Rewrite, read: Read) -> View:
+    """The client's own view with its first `covered` items replaced as the checkpoint says."""
+    pieces: list[Piece] = [*checkpoint.pieces, *range(checkpoint.covered, len(view))]
+    return _built(view, pieces, checkpoint.covered, rewrite, read)
+
+
+def apply(
+    client: View,
+    view: View,
+    plan: Plan,
+    note: bytes | str,
+    placeholder: Callable[[Clear], str],
+    rewrite: Rewrite,
+    read: Read,
+) -> View:
+    """The view that a plan wants. `client` is the view of the client's own body, `view` the one that the plan was made on.
+
+    `note` is the JSON text of an item of its own, or a str: text that goes into the item that follows (alternating roles).
+    `placeholder` gives the text for a cleared place.
+    """
+    cleared: dict[int, list[Clearing]] = {}
+    for place in plan.clear:
+        cleared.setdefault(place.item, []).append(Clearing(place.ordinal, placeholder(place), place.inputs))
+    pieces: list[Piece] = []
+    covered = view.covered
+    facts = view.facts
+    lead = note if isinstance(note, str) and plan.cuts else ""
+    for at, piece in enumerate(view.pieces):
+        if plan.cuts and at == plan.start and isinstance(note, bytes) and note:
+            pieces.append(Note(note))
+        touched = plan.start <= at < plan.stop
+        if touched and not facts[at].stays:
+            covered = max(covered, origin(piece) + 1)
+            continue
+        if at in cleared or (lead and at == plan.stop):
+            piece = _edited(piece, tuple(cleared.get(at, ())), lead if at == plan.stop else "")
+            touched = True
+        if touched:
+            covered = max(covered, origin(piece) + 1)
+        pieces.append(piece)
+    return _built(client, pieces, covered, rewrite, read)
+
+
+def checkpoint_of(view: View, strategy: str, level: int, archive: str, number: int) -> Checkpoint:
+    """The checkpoint that would make this view again from the client's own."""
+    pieces = tuple(piece for piece in view.pieces if origin(piece) < view.covered)
+    return Checkpoint(view.covered, pieces, strategy, level, archive, number)
+
+
+def left(before: View, after: View) -> list[int]:
+    """Indices of the client's items that the `after` view no longer shows, or shows cleared, unlike the view `before`."""
+    was = {origin(piece): piece for piece in before.pieces}
+    now = {origin(piece): piece for piece in after.pieces}
+    return sorted(index for index, piece in was.items() if index >= 0 and now.get(index) != piece)
+
+
+def _edited(piece: Piece, cleared: tuple[Clearing, ...], lead: str) -> Edited:
+    if isinstance(piece, Note):
+        raise TypeError("a note is never edited")
+    if isinstance(piece, int):
+        return Edited(piece, cleared, lead)
+    again = {(c.ordinal, c.inputs): c for c in (*piece.cleared, *cleared)}
+    return Edited(piece.index, tuple(again.values()), lead or piece.lead)
+
+
+def _built(client: View, pieces: list[Piece], covered: int, rewrite: Rewrite, read: Read) -> View:
+    raws: list[Slice] = []
+    entries: list[Entry | None] = []
+    fresh: list[Slice] = []
+    for piece in pieces:
+        if isinstance(piece, int):
+            raws.append(client.raws[piece])
+            entries.append(client.entries[piece])
+            continue
+        raw = piece.raw if isinstance(piece, Note) else rewrite(client.raws[piece.index], piece)
+        raws.append(raw)
+        entries.append(None)
+        fresh.append(raw)
+    known = iter(read(fresh))
+    return View(raws, [entry or next(known) for entry in entries], pieces, covered)

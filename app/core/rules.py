@@ -1,0 +1,190 @@
+"""Where a conversation may be cut, and what is wrong with one.
+
+Prevention and detection, both over facts alone and both linear: `cuts` tells a strategy which boundaries exist for it,
+`violations` names what a provider would refuse, so that the gate can ask whether a plan added anything to what the client itself
+sent. Pairing goes by position: a result belongs to the latest open call with its id, because clients reuse ids, and a call that
+nobody ever answered glues nothing together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.view import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Which result answers which call. Places are (item, ordinal inside the item)."""
+
+    call_of: dict[tuple[int, int], tuple[int, int]]
+    """result place -> call place"""
+    orphans: tuple[tuple[int, int], ...]
+    """results without a call"""
+    unanswered: tuple[tuple[int, int], ...]
+    """calls without a result"""
+
+    def tool(self, facts: Sequence[Facts], place: tuple[int, int]) -> str:
+        """Name of the tool behind a result, "" if unknown."""
+        item, ordinal = place
+        named = facts[item].results[ordinal].tool
+        call = self.call_of.get(place)
+        return named or (facts[call[0]].calls[call[1]].tool if call else "")
+
+
+def pair(facts: Sequence[Facts]) -> Pairing:
+    """Pair calls and results by position. Calls without an id (Gemini) pair in order, by name.
+
+    A second result for an answered call (clients resend them) counts as belonging to the same call.
+    """
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    answered: dict[str, tuple[int, int]] = {}
+    call_of: dict[tuple[int, int], tuple[int, int]] = {}
+    orphans = []
+    for item, fact in enumerate(facts):
+        for ordinal, result in enumerate(fact.results):
+            key = result.id or f"\0{result.tool}"
+            line = waiting.get(key)
+            if line:
+                call = answered[key] = line.pop(-1 if result.id else 0)
+            elif key in answered:
+                call = answered[key]
+            else:
+                orphans.append((item, ordinal))
+                continue
+            call_of[item, ordinal] = call
+        for ordinal, called in enumerate(fact.calls):
+            key = called.id or f"\0{called.tool}"
+            waiting.setdefault(key, []).append((item, ordinal))
+            answered.pop(key, None)
+    unanswered = sorted(place for line in waiting.values() for place in line)
+    return Pairing(call_of, tuple(orphans), tuple(unanswered))
+
+
+def cuts(facts: Sequence[Facts]) -> list[bool]:
+    """allowed[i]: may a cut begin or end between item i-1 and item i? Length n+1.
+
+    - never between a call and its results; calls opened together leave together
+      (Anthropic A1, A2, A4; chat C1, C2; Responses R1, R2; Gemini G3, G4)
+    - never so that what follows begins with a tool result (A5, C2, G4)
+    - inside a turn that carries reasoning only right before an item that begins a run of reasoning
+      (A28, A31; R9 to R11; DeepSeek Q6, Q8)
+    """
+    size = len(facts)
+    allowed = [True] * (size + 1)
+    depth = [0] * (size + 2)
+    for (item, _), (call, _) in pair(facts).call_of.items():
+        depth[call + 1] += 1
+        depth[item + 1] -= 1
+    opened = 0
+    for at in range(1, size):
+        opened += depth[at]
+        if opened or facts[at].results:
+            allowed[at] = False
+    if size and facts[0].results:
+        allowed[0] = False
+    for start, stop in _turns(facts):
+        if not any(facts[at].reasoning for at in range(start, stop)):
+            continue
+        for at in range(start + 1, stop):
+            if not facts[at].reasoning or facts[at - 1].alone:
+                allowed[at] = False
+    return allowed
+
+
+def _turns(facts: Sequence[Facts]) -> list[tuple[int, int]]:
+    """(start, stop) of each stretch from one user request up to the next; what stands before the first is one too."""
+    starts = [at for at, fact in enumerate(facts) if fact.opens_turn]
+    if not starts or starts[0] > 0:
+        starts.insert(0, 0)
+    return [(a, b) for a, b in zip(starts, [*starts[1:], len(facts)], strict=True) if a < b]
+
+
+def head_end(facts: Sequence[Facts]) -> int:
+    """Number of leading items that are standing instructions (system, developer): cuts begin after them."""
+    at = 0
+    while at < len(facts) and facts[at].role == "system":
+        at += 1
+    return at
+
+
+def current_turn(facts: Sequence[Facts]) -> int:
+    """Index of the request that the model is to work on now; len(facts) if there is none.
+
+    Requests that follow each other without an answer between (context, then the question) are one pending request;
+    a note does not belong to it.
+    """
+    at = max((i for i, fact in enumerate(facts) if fact.opens_turn and not fact.note), default=len(facts))
+    while 0 < at < len(facts):
+        before = facts[at - 1]
+        if before.note or not before.opens_turn:
+            break
+        at -= 1
+    return at
+
+
+def open_round(facts: Sequence[Facts]) -> int:
+    """Index where the round begins that the model has yet to answer; len(facts) if the conversation does not end with results.
+
+    Never touched, not even cleared: the provider checks it (A28, A52, G11) and the model has not read it yet.
+    """
+    at = len(facts)
+    while at and facts[at - 1].role == "system":
+        at -= 1
+    if not at or not facts[at - 1].results:
+        return len(facts)
+    while at and facts[at - 1].results:
+        at -= 1
+    while at and facts[at - 1].role == "assistant" and not facts[at - 1].results:
+        at -= 1
+    return at
+
+
+def level(facts: Sequence[Facts]) -> int:
+    """1: ends with a user request; 2: ends with tool results; 0: neither (a draft to go on from, an unknown item)."""
+    for fact in reversed(facts):
+        if fact.role == "system":
+            continue
+        if fact.results:
+            return 2
+        return 1 if fact.opens_turn else 0
+    return 0
+
+
+def violations(facts: Sequence[Facts]) -> set[tuple[str, str, int]]:
+    """What a provider would refuse: (rule, what, which one of them). Named so that an old fault keeps its name when items before
+    it leave, and the gate can compare before and after.
+
+    orphan        a result whose call is gone (A4, C2, R2, G4)
+    unanswered    a call without its result (A1, C1, R1, G3), unless it is the last thing said
+    alone         a reasoning item without what it led to (R9)
+    first_role    the history begins with the model (A15, G2)
+    last_role     … or ends on it (A27a, G6)
+    empty         nothing but standing instructions is left (C22, G20)
+    """
+    found: set[tuple[str, str, int]] = set()
+    count: dict[tuple[str, str], int] = {}
+
+    def name(rule: str, what: str) -> None:
+        # Counted from the end: what a cut removes lies at the front.
+        count[rule, what] = number = count.get((rule, what), 0) + 1
+        found.add((rule, what, number))
+
+    pairing = pair(facts)
+    for item, ordinal in reversed(pairing.orphans):
+        name("orphan", facts[item].results[ordinal].id or facts[item].results[ordinal].tool)
+    for item, ordinal in reversed(pairing.unanswered):
+        name("unanswered", facts[item].calls[ordinal].id or facts[item].calls[ordinal].tool)
+    for at in range(len(facts) - 1, -1, -1):
+        if facts[at].alone and (at + 1 == len(facts) or facts[at + 1].role != "assistant"):
+            name("alone", "")
+    talk = [fact for fact in facts if fact.role != "system"]
+    if not talk:
+        name("empty", "")
+    else:
+        if talk[0].role != "user" or talk[0].results:
+            name("first_role", talk[0].role)
+        if talk[-1].role == "assistant":
+            name("last_role", "assistant")
+    return found

@@ -1,0 +1,107 @@
+"""Headers on their way through: which stay here, which are put right, which are added.
+
+Lists of pairs, never dicts: order and repeats reach the other side as they came. Hop-by-hop headers are those of RFC 9110 section 7.6.1 and
+whatever the `Connection` header names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from urllib.parse import parse_qs
+
+from app.formats import FORMATS
+from app.formats.base import Target
+from app.settings import Upstream
+
+Pair = tuple[bytes, bytes]
+_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+     b"transfer-encoding", b"upgrade", b"http2-settings")
+)  # fmt: skip
+_REQUEST_OWN = frozenset(
+    (b"host", b"content-length", b"expect", b"x-compactd-session", b"x-compactd-policy", b"x-compactd-mode")
+)
+CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+_CREDENTIAL_NAMES = frozenset(name.encode() for name in CREDENTIALS)
+
+
+class Headers(Mapping[str, str]):
+    """A request's headers for looking at: lower-case names, the first of repeated ones."""
+
+    def __init__(self, raw: Iterable[Pair]) -> None:
+        self._first: dict[bytes, bytes] = {}
+        for name, value in raw:
+            self._first.setdefault(name, value)
+
+    def __getitem__(self, name: str) -> str:
+        return self._first[name.encode("latin-1")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._first)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+
+def _named_by_connection(raw: Iterable[Pair]) -> set[bytes]:
+    named: set[bytes] = set()
+    for name, value in raw:
+        if name.lower() == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+            named.update(part.strip().lower() for part in value.split(b","))
+    return named
+
+
+def forwarded(
+    raw: list[Pair], host: bytes, length: int | None, drop_coding: bool, upstream: Upstream, target: Target | None
+) -> list[Pair]:
+    """A request's headers for the provider. `length` is that of the body, None: not told (no body, or chunked)."""
+    drop = _HOP | _REQUEST_OWN
+    named = _named_by_connection(raw)
+    if named or drop_coding or upstream.headers or upstream.api_key:
+        drop = drop | named | ({b"content-encoding"} if drop_coding else set())
+        drop = drop | {name.lower().encode() for name in upstream.headers}
+        if upstream.api_key:
+            drop = drop | _CREDENTIAL_NAMES
+    pairs = [(b"host", host), *((name, value) for name, value in raw if name not in drop)]
+    if length is not None:
+        pairs.append((b"content-length", str(length).encode()))
+    if upstream.headers or upstream.api_key:
+        pairs += [(name.lower().encode(), value.encode()) for name, value in upstream.headers.items()]
+        if upstream.api_key:
+            name = FORMATS[target.format if target else upstream.formats[0]].auth_header
+            key = upstream.api_key.get_secret_value()
+            pairs.append((name.encode(), f"Bearer {key}".encode() if name == "authorization" else key.encode()))
+    return pairs
+
+
+def returned(raw: list[Pair], told: list[Pair]) -> list[Pair]:
+    """The provider's headers for the client, with what compactd tells about the request."""
+    named = _named_by_connection(raw)
+    pairs = []
+    stream = buffering = caching = False
+    for name, value in raw:
+        low = name.lower()
+        if low in _HOP or low in named:
+            continue
+        if low == b"content-type":
+            stream = value.startswith(b"text/event-stream")
+        buffering = buffering or low == b"x-accel-buffering"
+        caching = caching or low == b"cache-control"
+        pairs.append((low, value))
+    if stream:
+        if not buffering:
+            pairs.append((b"x-accel-buffering", b"no"))
+        if not caching:
+            pairs.append((b"cache-control", b"no-cache"))
+    return pairs + told
+
+
+def credentials_hash(headers: Headers, query: bytes) -> str:
+    """The tenant: a hash of all credentials that came with the request, "anonymous" without any."""
+    given = "\n".join(headers.get(name, "") for name in CREDENTIALS)
+    if b"key=" in query:
+        given += "\n" + "\n".join(parse_qs(query.decode("latin-1")).get("key", []))
+    if not given.strip():
+        return "anonymous"
+    return blake2b(given.encode("utf-8", "surrogateescape"), digest_size=24, person=b"compactd-tenant").hexdigest()

@@ -1,0 +1,59 @@
+"""Logging: one structured line per event, JSON unless a person is watching.
+
+uvicorn's own messages go through the same pipe; its access log is off, because every request has a line of compactd's own, and so are its
+tracebacks of broken streams: ending a connection in an error is what the relay means to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import msgspec
+import structlog
+
+from app.settings import Settings
+
+_QUIET = (
+    "ASGI callable returned without completing response",
+    "Unsupported upgrade request",
+    "No supported WebSocket library",
+)
+
+
+def _json(event: dict[str, Any], default: Any = None, **_: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=default or str).decode()
+
+
+class _Unwanted(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(_QUIET)
+
+
+def configure(settings: Settings) -> None:
+    """Set up structlog and the standard library's logging. May be called again after a reload."""
+    level = getattr(logging, settings.log.level.upper())
+    wanted = settings.log.format
+    pretty = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    render: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer(serializer=_json)
+    structlog.configure(
+        processors=[*shared, render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    outlet = logging.StreamHandler(sys.stderr)
+    outlet.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=shared))
+    outlet.addFilter(_Unwanted())
+    root = logging.getLogger()
+    root.handlers[:] = [outlet]
+    root.setLevel(max(level, logging.WARNING))
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+        logging.getLogger(name).propagate = True

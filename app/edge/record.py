@@ -1,0 +1,174 @@
+"""What is told about a request: response headers, metrics, one log line. Never content, never a credential."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from dataclasses import dataclass, field
+
+import structlog
+
+from app.compactor import Outcome
+from app.edge.metrics import Metrics
+from app.formats.base import Usage
+
+Pair = tuple[bytes, bytes]
+_PROCESS = secrets.token_hex(4)
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Record:
+    """The measurements of one request. Times are from `time.perf_counter`, seconds."""
+
+    began: float = field(default_factory=time.perf_counter)
+    id: str = field(default_factory=lambda: f"{_PROCESS}{next(_NUMBERS):08x}")
+    format: str = "none"
+    upstream: str = "none"
+    model: str = "other"
+    reason: str = ""
+    status: int = 0
+    deciding: float = 0.0
+    asked: float = 0.0
+    answered: float = 0.0
+    usage: Usage | None = None
+    finished: bool = False
+    disconnected: bool = False
+    broken: str = ""
+    own_error: str = ""
+
+    def told(self, outcome: Outcome | None) -> list[Pair]:
+        """The `x-compactd-*` headers of the answer."""
+        told: list[Pair] = [
+            (b"x-compactd-outcome", (outcome.result if outcome else "passed").encode()),
+            (b"x-compactd-reason", (outcome.reason if outcome else self.own_error or self.reason or "none").encode()),
+            (b"x-compactd-request-id", self.id.encode()),
+            (b"x-compactd-overhead-ms", b"%.2f" % (self.deciding * 1000)),
+        ]
+        if outcome is None:
+            return told
+        if outcome.source:
+            told += [
+                (b"x-compactd-tokens-before", b"%d" % outcome.before),
+                (b"x-compactd-tokens-after", b"%d" % outcome.after),
+                (b"x-compactd-count-source", outcome.source.encode()),
+            ]
+        if outcome.session:
+            told += [
+                (b"x-compactd-session", outcome.session.encode("latin-1", "replace")),
+                (b"x-compactd-compactions", b"%d" % outcome.compactions),
+            ]
+        if outcome.strategy:
+            told += [(b"x-compactd-strategy", outcome.strategy.encode()), (b"x-compactd-level", b"%d" % outcome.level)]
+        if outcome.archive:
+            told.append((b"x-compactd-archive", outcome.archive.encode("latin-1", "replace")))
+        return told
+
+
+class RequestRecorder:
+    """Also the compactor's Recorder port."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self._log = structlog.get_logger("compactd")
+
+    def begin(self) -> Record:
+        self.metrics.inflight.inc()
+        return Record()
+
+    def end(self, record: Record, outcome: Outcome | None) -> None:
+        metrics = self.metrics
+        metrics.inflight.dec()
+        result, reason = (
+            (outcome.result, outcome.reason) if outcome else ("passed", record.own_error or record.reason or "none")
+        )
+        metrics.requests.labels(record.format, record.upstream, result, reason).inc()
+        if record.deciding:
+            metrics.overhead.labels(result).observe(record.deciding)
+        if record.answered:
+            metrics.responses.labels(record.upstream, str(record.status)).inc()
+            metrics.first_byte.labels(record.upstream).observe(record.answered - record.asked)
+        if outcome is not None:
+            self._decided(record, outcome)
+        if record.usage is not None:
+            self._used(record, record.usage)
+        if record.disconnected and not record.finished:
+            metrics.disconnected.labels(record.format).inc()
+        self._line(record, outcome, result, reason)
+
+    def _decided(self, record: Record, outcome: Outcome) -> None:
+        metrics = self.metrics
+        if outcome.source:
+            metrics.count_source.labels(outcome.source).inc()
+            metrics.request_tokens.labels(record.format, "before").observe(outcome.before)
+            metrics.request_tokens.labels(record.format, "after").observe(
+                outcome.after if outcome.changed else outcome.before
+            )
+        if outcome.result == "compacted":
+            metrics.compactions.labels(record.format, outcome.strategy, str(outcome.level)).inc()
+        if outcome.changed and outcome.before > outcome.after:
+            metrics.tokens_cleared.labels(record.format, outcome.strategy, record.model).inc(
+                outcome.before - outcome.after
+            )
+
+    def _used(self, record: Record, usage: Usage) -> None:
+        for kind in ("input", "output", "cache_read", "cache_write"):
+            amount = getattr(usage, kind)
+            if amount:
+                self.metrics.upstream_tokens.labels(record.upstream, record.model, kind).inc(amount)
+
+    def _line(self, record: Record, outcome: Outcome | None, result: str, reason: str) -> None:
+        line: dict[str, object] = {
+            "request_id": record.id, "outcome": result, "reason": reason, "format": record.format, "upstream": record.upstream,
+            "model": record.model, "status": record.status, "overhead_ms": round(record.deciding * 1000, 2),
+            "seconds": round(time.perf_counter() - record.began, 4),
+        }  # fmt: skip
+        if outcome is not None and outcome.source:
+            line |= {"tokens_before": outcome.before, "tokens_after": outcome.after, "count_source": outcome.source}
+        if outcome is not None and outcome.strategy:
+            line |= {"strategy": outcome.strategy, "level": outcome.level, "compactions": outcome.compactions}
+        if record.usage is not None:
+            line |= {
+                "input_tokens": record.usage.input,
+                "cached_tokens": record.usage.cache_read,
+                "output_tokens": record.usage.output,
+            }
+        if record.broken or record.own_error:
+            line["error"] = record.broken or record.own_error
+        if record.disconnected and not record.finished:
+            line["client_left"] = True
+        self._log.info("request", **line)
+
+    # The compactor's port, and what the relay has to say
+
+    def rejected(self, format_name: str) -> None:
+        self.metrics.rejections.labels(format_name, "invalid_request").inc()
+        self._log.warning("provider_rejected_compacted_request", format=format_name, action="sent the original")
+
+    def fault(self, where: str, fault: BaseException | None) -> None:
+        self.metrics.faults.labels(where).inc()
+        self._log.error(
+            "fault_survived", where=where, kind=type(fault).__name__ if fault else "refused", at=_place(fault)
+        )
+
+    def archived(self, sink: str, result: str) -> None:
+        self.metrics.archives.labels(sink, "ok" if result == "ok" else "failed").inc()
+        if result != "ok":
+            self._log.warning("archive_failed", sink=sink, kind=result)
+
+    def store_seconds(self, op: str, seconds: float) -> None:
+        self.metrics.store_seconds.labels(op).observe(seconds)
+
+    def store_error(self, op: str) -> None:
+        self.metrics.store_errors.labels(op).inc()
+
+
+def _place(fault: BaseException | None) -> str:
+    """File and line where it happened; the text of an exception may hold content and is never logged."""
+    trace = fault.__traceback__ if fault else None
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}"

@@ -1,0 +1,102 @@
+"""Which upstream a path belongs to, what is sent there, and whether it carries a conversation.
+
+Decided on the raw path, so that percent-encoding reaches the provider as the client wrote it. The first segment is an upstream's name, or
+the path's format says where it goes; a model glob can still choose another upstream once the body is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+from app.formats import FORMATS
+from app.formats.base import Target
+from app.settings import Settings, Upstream
+
+OWN = ("/compactd", "/metrics", "/livez", "/readyz", "/healthz")
+"""Paths that compactd serves itself."""
+_FAMILIES = (
+    # What a path without a conversation looks like, per format, for choosing an upstream (models, files, batches, …).
+    ("anthropic-messages", ("/v1/messages", "/v1/complete", "/v1/skills")),
+    (
+        "gemini",
+        (
+            "/v1beta",
+            "/models/",
+            "/v1/models/gemini",
+            "/upload/v1beta",
+            "/v1/interactions",
+            "/tunedModels/",
+            "/v1/projects/",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`path` is what goes to the upstream, raw, without its base path; `named` says that the client chose the upstream by prefix."""
+
+    upstream: str
+    path: bytes
+    target: Target | None
+    named: bool = False
+
+
+class Router:
+    def __init__(self, settings: Settings) -> None:
+        self._upstreams: Mapping[str, Upstream] = settings.upstreams
+        self._by_format: dict[str, str] = {}
+        for name, upstream in settings.upstreams.items():
+            for form in upstream.formats:
+                if not upstream.models:
+                    self._by_format.setdefault(form, name)
+        for name, upstream in settings.upstreams.items():
+            for form in upstream.formats:
+                self._by_format.setdefault(form, name)
+        self._globbed = [(name, upstream) for name, upstream in settings.upstreams.items() if upstream.models]
+        self.route = lru_cache(maxsize=4096)(self._route)
+
+    def _route(self, raw: bytes, anthropic: bool) -> Route | None:
+        """None: no upstream serves this. `anthropic` says that the client sent an `anthropic-version` header."""
+        first, slash, rest = raw[1:].partition(b"/")
+        name = first.decode("latin-1")
+        if name in self._upstreams and slash and not (name == "openai" and rest.startswith(b"deployments/")):
+            path = b"/" + rest
+            return Route(name, path, self._target(path), named=True)
+        target = self._target(raw)
+        form = target.format if target else self._family(raw, anthropic)
+        upstream = self._by_format.get(form) or next(iter(self._by_format.values()), None)
+        if upstream is None:
+            return None
+        return Route(upstream, raw, target if form in self._upstreams[upstream].formats else None)
+
+    @staticmethod
+    def _target(raw: bytes) -> Target | None:
+        path = unquote_to_bytes(raw).decode("utf-8", "replace")
+        for form in FORMATS.values():
+            target = form.target(path)
+            if target is not None:
+                return target
+        return None
+
+    @staticmethod
+    def _family(raw: bytes, anthropic: bool) -> str:
+        path = unquote_to_bytes(raw).decode("utf-8", "replace")
+        if anthropic:
+            return "anthropic-messages"
+        for form, starts in _FAMILIES:
+            if path.startswith(starts):
+                return form
+        return "openai-chat"
+
+    def by_model(self, route: Route, model: str) -> str:
+        """The upstream for this model: one whose globs match and that serves the format, unless the client named another."""
+        if route.named or not self._globbed or not route.target:
+            return route.upstream
+        for name, upstream in self._globbed:
+            if route.target.format in upstream.formats and upstream.claims(model):
+                return name
+        return route.upstream

@@ -1,0 +1,142 @@
+"""Serving: uvicorn with compactd's way of stopping and reloading.
+
+SIGTERM begins a drain: `/readyz` says 503 at once, new requests are refused in their own format, running ones go on until they are done or
+`limits.drain_seconds` are over. A second signal ends it at once. SIGHUP reads the configuration again, in every worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing.connection
+import os
+import signal
+import socket
+import tempfile
+import time
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
+
+from app.edge import log
+from app.errors import ConfigInvalid
+from app.settings import Settings, load
+
+
+class Server(uvicorn.Server):
+    """One process. The listener stays open while draining, so that health checks and refusals get an answer."""
+
+    def __init__(self, config: uvicorn.Config, app: Any) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._app.reload)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
+        """The first signal drains, the second ends it."""
+        if self._app.relay.draining:
+            self.should_exit = True
+        self._app.relay.draining = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; True ends the main loop."""
+        over = await super().on_tick(counter)
+        if over or not self._app.relay.draining:
+            return over
+        self._drained = getattr(self, "_drained", 0.0) + 0.1
+        if self._app.relay.inflight == 0 or self._drained >= self._app.settings.limits.drain_seconds:
+            self.should_exit = True
+        return self.should_exit
+
+
+def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:
+    """Raises ConfigInvalid with all faults."""
+    return load(Path(file) if file else None, os.environ, overrides)
+
+
+def config_for(settings: Settings, app: Any) -> uvicorn.Config:
+    """uvicorn's options for the hot path: no headers, logs or WebSockets of its own."""
+    return uvicorn.Config(
+        app, host=settings.listen.host, port=settings.listen.port, workers=settings.listen.workers, loop="uvloop", http="httptools",
+        ws="none", lifespan="on", access_log=False, log_config=None, server_header=False, date_header=False, proxy_headers=False,
+        timeout_keep_alive=75, timeout_graceful_shutdown=1, backlog=2048, h11_max_incomplete_event_size=settings.limits.max_header_bytes,
+    )  # fmt: skip
+
+
+def build(file: str | None, overrides: dict[str, object]) -> Any:
+    """The app of this process, with logging set up."""
+    from app.main import App
+
+    settings = read_settings(file, overrides)
+    log.configure(settings)
+
+    def again() -> Settings | None:
+        logger = structlog.get_logger("compactd")
+        try:
+            changed = read_settings(file, overrides)
+        except ConfigInvalid as invalid:
+            logger.error("reload_refused", faults=invalid.faults, action="the old configuration stays in force")
+            return None
+        logger.info("reloaded")
+        return changed
+
+    return App(settings, again)
+
+
+def serve(file: str | None, overrides: dict[str, object]) -> None:
+    """Run until stopped. Raises ConfigInvalid before anything is opened."""
+    settings = read_settings(file, overrides)
+    if settings.listen.workers == 1:
+        app = build(file, overrides)
+        Server(config_for(settings, app), app).run()
+        return
+    _serve_workers(settings, file, overrides)
+
+
+def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, object]) -> None:
+    """Several processes on one socket; one that dies is replaced, signals reach all of them."""
+    with tempfile.TemporaryDirectory(prefix="compactd-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        listener = config_for(settings, None).bind_socket()
+        listener.set_inheritable(True)
+        spawn = multiprocessing.get_context("spawn")
+
+        def start() -> SpawnProcess:
+            process = spawn.Process(target=_work, args=(file, overrides, listener))
+            process.start()
+            return process
+
+        processes = [start() for _ in range(settings.listen.workers)]
+        stopping = False
+
+        def pass_on(sig: int, frame: Any) -> None:  # noqa: ARG001
+            nonlocal stopping
+            stopping = stopping or sig != signal.SIGHUP
+            for process in processes:
+                if process.pid is not None and process.is_alive():
+                    os.kill(process.pid, sig)
+
+        for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(sig, pass_on)
+        while any(process.is_alive() for process in processes):
+            multiprocessing.connection.wait([process.sentinel for process in processes], timeout=1)
+            for at, process in enumerate(processes):
+                if process.is_alive() or stopping:
+                    continue
+                structlog.get_logger("compactd").error(
+                    "worker_died", exit_code=process.exitcode, action="started another"
+                )
+                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+                time.sleep(0.5)
+                processes[at] = start()
+
+
+def _work(file: str | None, overrides: dict[str, object], listener: socket.socket) -> None:
+    app = build(file, overrides)
+    Server(config_for(app.settings, app), app).run(sockets=[listener])

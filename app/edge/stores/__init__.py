@@ -1,0 +1,75 @@
+"""The stores, chosen by the scheme of one URL. Each file here is one store; what they promise is `app.ports.Store`.
+
+`open_store` opens nothing yet: a store connects at its first call, and one that is away is `Guarded`'s matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from app.edge.stores.base import StoreOptions
+from app.edge.stores.guarded import Guarded, StoreRecorder
+from app.edge.stores.memory import MemoryStore
+from app.edge.stores.redis import RedisStore
+from app.edge.stores.sqlite import SqliteStore
+from app.errors import ConfigInvalid
+from app.ports import Store
+
+__all__ = [
+    "STORES",
+    "Guarded",
+    "MemoryStore",
+    "RedisStore",
+    "SqliteStore",
+    "StoreOptions",
+    "StoreRecorder",
+    "open_store",
+]
+
+STORES: dict[str, type[MemoryStore] | type[SqliteStore] | type[RedisStore]] = {
+    "memory": MemoryStore,
+    "sqlite": SqliteStore,
+    "redis": RedisStore,
+    "rediss": RedisStore,
+}
+"""URL scheme -> class. A new store is a new file and a line here."""
+
+
+def open_store(
+    url: str,
+    *,
+    timeout: float,
+    session_ttl: int,
+    checkpoint_ttl: int,
+    archive_ttl: int,
+    max_bytes: int = 2 << 30,
+    clock: Callable[[], float] = time.time,
+) -> Store:
+    """The store that `store.url` names; times in seconds, `max_bytes` for the embedded stores.
+
+    Raises ConfigInvalid for a scheme that is not known and a URL that can't be read. Its text never repeats the URL, which may hold a
+    password.
+    """
+    scheme = url.partition("://")[0] if "://" in url else ""
+    kind = STORES.get(scheme)
+    if kind is None:
+        known = ", ".join(f"{name}://" for name in STORES)
+        named = (
+            f"starts with {scheme}://, which is no known store"
+            if scheme.replace("+", "").isalnum()
+            else "has no scheme"
+        )
+        raise ConfigInvalid([f"store.url {named}. Use one of {known}."])
+    options = StoreOptions(
+        timeout=timeout,
+        session_ttl=session_ttl,
+        checkpoint_ttl=checkpoint_ttl,
+        archive_ttl=archive_ttl,
+        max_bytes=max_bytes,
+        clock=clock,
+    )
+    try:
+        return kind.from_url(url, options)
+    except ValueError as error:
+        raise ConfigInvalid([f"store.url is not a usable {scheme}:// address: {error}."]) from None

@@ -1,0 +1,239 @@
+"""The store that requests see: it answers in time, whatever the real one does.
+
+A dead or slow store must cost a request nothing but what the store would have told. So every call is bounded, a breaker stops
+asking what does not answer, and a `MemoryStore` beside the real store knows what this process wrote or was told lately.
+Checkpoints, quarantines, sessions and leases have such a local answer; for archives, records and lists there is only
+the store. When the store comes back, what it missed is given to it again as conversations come by: a lookup compares both
+sides, the deeper checkpoint wins, and a quarantine on either side holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from app.edge.stores.breaker import Breaker
+from app.edge.stores.memory import MemoryStore
+from app.edge.stores.sessions import checked
+from app.errors import StoreFailed
+from app.ports import Archive, Compaction, Found, Session, SessionChange, Store, StoredCheckpoint, anchor_of
+
+REPAIRS = 16
+"""Background writes at a time that bring the store up to date; more are left for the next lookup."""
+
+T = TypeVar("T")
+
+
+class StoreRecorder(Protocol):
+    """Metrics of store calls. `op` is the name of the port's method."""
+
+    def store_seconds(self, op: str, seconds: float) -> None: ...
+
+    def store_error(self, op: str) -> None: ...
+
+
+class Guarded:
+    """`timeout` bounds one call (seconds). Methods raise `StoreFailed` only, and only where there is no local answer.
+
+    `degraded` tells whether the call that ended last did without the store: read it right after the `await`, before
+    another one. `healthy` is for `/readyz`: False while the breaker is open (a `ping` then probes, once that is due).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        timeout: float,
+        recorder: StoreRecorder,
+        *,
+        local: MemoryStore | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._store = store
+        self._timeout = timeout
+        self._recorder = recorder
+        self._local = local or MemoryStore()
+        self._breaker = breaker or Breaker()
+        self._background: set[asyncio.Task[None]] = set()
+        self.degraded = False
+
+    @property
+    def healthy(self) -> bool:
+        return self._breaker.closed
+
+    async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
+        here = await self._local.lookup(tenant, chain, session)
+        try:
+            there = await self._ask("lookup", lambda: self._store.lookup(tenant, chain, session))
+        except StoreFailed:
+            return here
+        return self._merged(tenant, chain, here, there)
+
+    async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
+        kept = await self._local.put_checkpoint(tenant, checkpoint)
+        try:
+            first = await self._ask("put_checkpoint", lambda: self._store.put_checkpoint(tenant, checkpoint))
+        except StoreFailed:
+            return kept
+        if not first:  # another replica's counts: the next lookup learns it
+            self._local.forget_checkpoint(tenant, checkpoint.key)
+        return first
+
+    async def quarantine(self, tenant: str, key: bytes) -> None:
+        await self._local.quarantine(tenant, key)
+        with suppress(StoreFailed):
+            await self._ask("quarantine", lambda: self._store.quarantine(tenant, key))
+
+    async def update_session(self, tenant: str, session: str, change: SessionChange) -> None:
+        """What changes while the store is away counts in this process until the store answers again, and is lost then."""
+        checked(change)
+        await self._local.update_session(tenant, session, change)
+        with suppress(StoreFailed):
+            await self._ask("update_session", lambda: self._store.update_session(tenant, session, change))
+
+    async def acquire(self, name: str, seconds: float) -> str | None:
+        """Within this process the local lease decides; the store's is for the other replicas."""
+        here = await self._local.acquire(name, seconds)
+        if here is None:
+            self.degraded = False  # nobody needed the store for this answer
+            return None
+        try:
+            there = await self._ask("acquire", lambda: self._store.acquire(name, seconds))
+        except StoreFailed:
+            return f"{here}:"
+        except BaseException:
+            await self._local.release(name, here)
+            raise
+        if there is None:
+            await self._local.release(name, here)
+            return None
+        return f"{here}:{there}"
+
+    async def release(self, name: str, token: str) -> None:
+        here, _, there = token.partition(":")
+        await self._local.release(name, here)
+        if there:
+            with suppress(StoreFailed):
+                await self._ask("release", lambda: self._store.release(name, there))
+
+    async def put_archive(self, archive: Archive) -> None:
+        await self._ask("put_archive", lambda: self._store.put_archive(archive))
+
+    async def get_archive(self, archive_id: str) -> Archive | None:
+        return await self._ask("get_archive", lambda: self._store.get_archive(archive_id))
+
+    async def put_compaction(self, compaction: Compaction) -> None:
+        await self._ask("put_compaction", lambda: self._store.put_compaction(compaction))
+
+    async def get_compaction(self, compaction_id: str) -> Compaction | None:
+        return await self._ask("get_compaction", lambda: self._store.get_compaction(compaction_id))
+
+    async def sessions(self, cursor: str = "", limit: int = 50) -> tuple[list[Session], str]:
+        return await self._ask("sessions", lambda: self._store.sessions(cursor, limit))
+
+    async def get_session(self, session: str) -> Session | None:
+        return await self._ask("get_session", lambda: self._store.get_session(session))
+
+    async def compactions(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Compaction], str]:
+        return await self._ask("compactions", lambda: self._store.compactions(session, cursor, limit))
+
+    async def archives(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Archive], str]:
+        return await self._ask("archives", lambda: self._store.archives(session, cursor, limit))
+
+    async def ping(self) -> None:
+        """Ask the store, also as the probe of an open breaker. Raises StoreFailed while it is away."""
+        if self._breaker.begin_probe():
+            await self._probe()
+            if self._breaker.closed:
+                return
+        await self._ask("ping", self._store.ping)
+
+    async def close(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        with suppress(Exception):
+            async with asyncio.timeout(max(self._timeout, 1.0)):
+                await self._store.close()
+
+    async def _ask(self, op: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The only way to the store, the probe's aside. Sets `degraded` last, so that the caller's caller sees its own."""
+        if not self._breaker.closed:
+            if self._breaker.begin_probe():
+                self._spawn(self._probe())  # a ping in the background: no request waits for it
+            self.degraded = True
+            raise StoreFailed(f"{op}: the store is away")
+        try:
+            result = await self._timed(op, call)
+        except StoreFailed:
+            self._breaker.failed()
+            self.degraded = True
+            raise
+        self._breaker.succeeded()
+        self.degraded = False
+        return result
+
+    async def _timed(self, op: str, call: Callable[[], Awaitable[T]]) -> T:
+        begun = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await call()
+        except Exception as error:
+            self._recorder.store_error(op)
+            # Only our own errors are known to carry no content.
+            words = str(error) if isinstance(error, StoreFailed) else f"{op}: {type(error).__name__}"
+            raise StoreFailed(words) from None
+        finally:
+            self._recorder.store_seconds(op, time.perf_counter() - begun)
+
+    async def _probe(self) -> None:
+        success = False
+        try:
+            await self._timed("ping", self._store.ping)
+            success = True
+        except StoreFailed:
+            pass
+        finally:
+            self._breaker.end_probe(success)
+
+    def _merged(self, tenant: str, chain: Sequence[bytes], here: Found, there: Found) -> Found:
+        """Both sides' knowledge of one conversation; either side learns what it missed."""
+        theirs, mine = there.checkpoint, here.checkpoint
+        if there.quarantined and not self._local.is_quarantined(tenant, chain[there.quarantined - 1]):
+            self._learn_quarantine(tenant, chain, there.quarantined)
+        if theirs is not None and self._local.is_quarantined(tenant, theirs.key):
+            key = theirs.key
+            self._repair("quarantine", lambda: self._store.quarantine(tenant, key))
+            theirs = None
+        if theirs is not None:
+            self._local.replace_checkpoint(tenant, theirs)
+        # Above the store's deepest quarantine nothing of ours can be quarantined there; below it, that can't be told.
+        if mine is not None and mine.depth > max(there.quarantined, theirs.depth if theirs else 0):
+            missed = mine
+            self._repair("put_checkpoint", lambda: self._store.put_checkpoint(tenant, missed))
+            theirs = mine
+        if there.session is not None:
+            self._local.replace_session(there.session)
+        return Found(theirs, max(here.quarantined, there.quarantined), there.session or here.session)
+
+    def _learn_quarantine(self, tenant: str, chain: Sequence[bytes], depth: int) -> None:
+        """The local store must know it too, for the time when it is asked alone."""
+        marked = StoredCheckpoint(chain[depth - 1], anchor_of(chain, depth), depth, b"", quarantined=True)
+        self._local.replace_checkpoint(tenant, marked)
+
+    def _repair(self, op: str, call: Callable[[], Awaitable[object]]) -> None:
+        """Tell the store in the background what it does not know; at worst the next lookup tries again."""
+
+        async def work() -> None:
+            with suppress(StoreFailed):
+                await self._ask(op, call)
+
+        if len(self._background) < REPAIRS:
+            self._spawn(work())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

@@ -1,0 +1,157 @@
+"""The store of tests and benchmarks, and of `Guarded` while the real one is away: dictionaries with bounds.
+
+Nothing here awaits, so every method is atomic. The clock comes with the options, so tests move time instead of waiting.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from app.edge.stores.base import PER_ANCHOR, StoreOptions, cursor_after, cursor_place, on_chain, page_size
+from app.edge.stores.lru import Lru
+from app.edge.stores.sessions import changed, checked
+from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
+
+ITEMS = 100_000
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """Half of `options.max_bytes` is for checkpoints, half for archives; of anything at most `max_items`."""
+
+    def __init__(self, options: StoreOptions | None = None, *, max_items: int = ITEMS) -> None:
+        self.options = options or StoreOptions(max_bytes=256 << 20)
+        half, clock = self.options.max_bytes // 2, self.options.clock
+        self._checkpoints: Lru[tuple[str, bytes], StoredCheckpoint] = Lru(max_items, half, clock)
+        self._anchors: Lru[tuple[str, bytes], dict[bytes, None]] = Lru(max_items, half, clock)
+        self._sessions: Lru[tuple[str, str], Session] = Lru(max_items, half, clock)
+        self._archives: Lru[str, Archive] = Lru(max_items, half, clock)
+        self._compactions: Lru[str, Compaction] = Lru(max_items, half, clock)
+        self._leases: Lru[str, str] = Lru(max_items, half, clock)
+
+    @classmethod
+    def from_url(cls, url: str, options: StoreOptions) -> MemoryStore:
+        """`memory://`. Raises ValueError for anything more."""
+        if url != "memory://":
+            raise ValueError("a memory store has neither address nor path; write memory://")
+        return cls(options)
+
+    async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
+        best: StoredCheckpoint | None = None
+        quarantined = 0
+        for anchor in anchors(chain):
+            for key in self._anchors.get((tenant, anchor)) or ():
+                there = self._checkpoints.get((tenant, key))
+                if there is None or not on_chain(chain, there.depth, key):
+                    continue
+                if there.quarantined:
+                    quarantined = max(quarantined, there.depth)
+                elif best is None or there.depth > best.depth:
+                    best = there
+        if best is not None:
+            self._checkpoints.get((tenant, best.key), ttl=self.options.checkpoint_ttl)
+            self._anchors.get((tenant, best.anchor), ttl=self.options.checkpoint_ttl)
+        return Found(best, quarantined, self._sessions.get((tenant, session)))
+
+    async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
+        there = self._checkpoints.get((tenant, checkpoint.key))
+        if there is None:
+            self.replace_checkpoint(tenant, checkpoint)
+        elif not there.depth:  # quarantined before it was known here: it stays so, and now has a place
+            self.replace_checkpoint(tenant, _without_value(checkpoint))
+        return there is None
+
+    def replace_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
+        """Keep it, whatever was there (for `Guarded`, which learns from the real store)."""
+        ttl = self.options.checkpoint_ttl
+        self._checkpoints.put((tenant, checkpoint.key), checkpoint, size=len(checkpoint.value) + 200, ttl=ttl)
+        filed = self._anchors.get((tenant, checkpoint.anchor)) or {}
+        filed.pop(checkpoint.key, None)
+        filed[checkpoint.key] = None
+        while len(filed) > PER_ANCHOR:
+            del filed[next(iter(filed))]
+        self._anchors.put((tenant, checkpoint.anchor), filed, size=100, ttl=ttl)
+
+    def forget_checkpoint(self, tenant: str, key: bytes) -> None:
+        self._checkpoints.pop((tenant, key))
+
+    def replace_session(self, session: Session) -> None:
+        self._sessions.put((session.tenant, session.id), session, size=1_000, ttl=self.options.session_ttl)
+
+    def is_quarantined(self, tenant: str, key: bytes) -> bool:
+        there = self._checkpoints.get((tenant, key))
+        return there is not None and there.quarantined
+
+    async def quarantine(self, tenant: str, key: bytes) -> None:
+        there = self._checkpoints.get((tenant, key)) or StoredCheckpoint(key, b"", 0, b"")
+        if there.depth:
+            self.replace_checkpoint(tenant, _without_value(there))
+        else:  # not known here: remember that, whatever comes later
+            self._checkpoints.put((tenant, key), _without_value(there), size=200, ttl=self.options.checkpoint_ttl)
+
+    async def update_session(self, tenant: str, session: str, change: SessionChange) -> None:
+        now = self.options.clock()
+        there = self._sessions.get((tenant, session)) or Session(session, tenant, created=now)
+        self.replace_session(changed(there, checked(change), now))
+
+    async def put_archive(self, archive: Archive) -> None:
+        self._archives.put(archive.id, archive, size=len(archive.document) + 500, ttl=self.options.archive_ttl)
+
+    async def get_archive(self, archive_id: str) -> Archive | None:
+        return self._archives.get(archive_id)
+
+    async def put_compaction(self, compaction: Compaction) -> None:
+        self._compactions.put(compaction.id, compaction, size=500, ttl=self.options.archive_ttl)
+
+    async def get_compaction(self, compaction_id: str) -> Compaction | None:
+        return self._compactions.get(compaction_id)
+
+    async def sessions(self, cursor: str = "", limit: int = 50) -> tuple[list[Session], str]:
+        return _page(self._sessions.values(), lambda s: (s.updated, f"{s.tenant}\0{s.id}"), cursor, limit)
+
+    async def get_session(self, session: str) -> Session | None:
+        matches = (one for one in self._sessions.values() if one.id == session)
+        return max(matches, key=lambda s: s.updated, default=None)
+
+    async def compactions(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Compaction], str]:
+        matches = (one for one in self._compactions.values() if session in ("", one.session))
+        return _page(matches, lambda c: (c.created, c.id), cursor, limit)
+
+    async def archives(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Archive], str]:
+        matches = (one for one in self._archives.values() if session in ("", one.session))
+        lines, after = _page(matches, lambda a: (a.created, a.id), cursor, limit)
+        return [replace(line, document=b"") for line in lines], after
+
+    async def acquire(self, name: str, seconds: float) -> str | None:
+        if self._leases.get(name) is not None:
+            return None
+        token = secrets.token_hex(16)
+        self._leases.put(name, token, ttl=seconds)
+        return token
+
+    async def release(self, name: str, token: str) -> None:
+        if self._leases.get(name) == token:
+            self._leases.pop(name)
+
+    async def ping(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def _without_value(checkpoint: StoredCheckpoint) -> StoredCheckpoint:
+    return replace(checkpoint, value=b"", quarantined=True)
+
+
+def _page(lines: Iterable[T], place: Callable[[T], tuple[float, str]], cursor: str, limit: int) -> tuple[list[T], str]:
+    ordered = sorted(lines, key=place, reverse=True)
+    if cursor:
+        start = cursor_place(cursor, str)
+        ordered = [line for line in ordered if place(line) < start] if start else []
+    size = page_size(limit)
+    page = ordered[:size]
+    return page, cursor_after(*place(page[-1])) if len(ordered) > size else ""

@@ -1,0 +1,187 @@
+"""Anthropic Messages.
+
+An item is a message, and a message is a list of blocks: calls in the assistant's, their results at the head of the one user message
+that follows. Nothing is ever written into it but a client tool's result, its call's input, and text; a block that we don't know, or
+that counts where it stands, pins its message.
+Rules: A1 to A71 in the tests; source: https://platform.claude.com/docs/en/api/messages/create and the pages named there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from app.core.jsonspan import Edit, dump
+from app.core.notes import is_note
+from app.core.view import Clearing, Facts
+from app.formats import wording
+from app.formats.anthropic_blocks import (
+    KNOWN,
+    THINKING,
+    Block,
+    assistant_pairs,
+    blocks_of,
+    canonical,
+    kind_of,
+    readable,
+    results_of,
+    string,
+)
+from app.formats.base import Part, Target, Usage
+
+_PATH = re.compile(r"(?:^|/v1)/messages/?$")
+_ERRORS = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error", 529: "overloaded_error",
+}  # fmt: skip
+
+
+class AnthropicMessages:
+    name: ClassVar[str] = "anthropic-messages"
+    history: ClassVar[str] = "messages"
+    fields: ClassVar[tuple[str, ...]] = (
+        "model", "stream", "system", "tools", "output_config", "metadata", "thread", "previous_message_id", "compaction",
+        "fallback_credit_token", "thinking", "context_management",
+    )  # fmt: skip
+    auth_header: ClassVar[str] = "x-api-key"
+    terminal: ClassVar[tuple[bytes, ...]] = (b"message_stop",)
+
+    def target(self, path: str) -> Target | None:
+        return Target(self.name) if _PATH.search(path) else None
+
+    def refusal(self, fields: Mapping[str, Any], last: Any) -> str:
+        # The provider's own compaction in `context_management.edits` (A61) is no reason: it acts on what is forwarded.
+        if fields.get("thread") or fields.get("previous_message_id"):
+            return "server_history"
+        if fields.get("fallback_credit_token"):
+            return "must_not_change"  # A38
+        if fields.get("compaction"):
+            return "client_compaction"
+        if isinstance(last, dict) and last.get("role") == "user":
+            system = "".join(string(block.get("text")) for block in (blocks_of(fields.get("system")) or ())[:2])
+            texts = [string(block.get("text")) for block in blocks_of(last.get("content")) or ()]
+            if any(wording.asks_for_summary(system, text) for text in texts):
+                return "client_compaction"
+        return ""
+
+    def session_hint(self, fields: Mapping[str, Any]) -> str:
+        metadata = fields.get("metadata")
+        return string(metadata.get("user_id")) if isinstance(metadata, dict) else ""
+
+    # Reading an item
+
+    def facts(self, item: Any) -> Facts:
+        role = item.get("role") if isinstance(item, dict) else None
+        blocks = blocks_of(item.get("content")) if isinstance(item, dict) else None
+        if role == "system":
+            return _system_facts(item, blocks)
+        if role not in ("user", "assistant") or blocks is None:
+            return Facts("assistant" if role == "assistant" else "user", pinned=True)
+        kinds = [kind_of(block) for block in blocks]
+        pinned = not all(kind in KNOWN or kind.endswith("_tool_result") for kind in kinds)
+        if role == "assistant":
+            calls, results = assistant_pairs(blocks)
+            return Facts("assistant", calls, results, reasoning=not THINKING.isdisjoint(kinds), pinned=pinned)
+        results = results_of(blocks)
+        note = len(blocks) == 1 and is_note(string(blocks[0].get("text")))
+        return Facts("user", results=results, opens_turn=bool(blocks) and not results, pinned=pinned, note=note)
+
+    def parts(self, item: Any) -> Iterator[Part]:
+        for block in (blocks_of(item.get("content")) if isinstance(item, dict) else None) or ():
+            kind = kind_of(block)
+            if kind in THINKING:
+                yield Part("reasoning", string(block.get("thinking")))
+            elif kind.endswith("tool_use"):
+                yield Part("call", dump(block.get("input", {})).decode(), string(block.get("name")))
+            elif kind.endswith("tool_result"):
+                yield from readable(block.get("content") or "", "result")
+            else:
+                yield from readable(block, "text")
+
+    def fixed(self, fields: Mapping[str, Any]) -> Iterator[Part]:
+        yield from readable(fields.get("system"), "text")
+        config = fields.get("output_config")
+        for given in (fields.get("tools"), config.get("format") if isinstance(config, dict) else None):
+            if given:
+                yield Part("text", dump(given).decode())
+
+    def canonical(self, item: Any) -> Any:
+        return {**item, "content": canonical(item.get("content"))} if isinstance(item, dict) else item
+
+    # Writing
+
+    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
+        facts = self.facts(item)
+        return [
+            (facts.calls[c.ordinal].path, b"{}") if c.inputs else (facts.results[c.ordinal].path, dump(c.text))
+            for c in clearings
+        ]
+
+    def lead(self, item: Any, text: str) -> list[Edit]:
+        content = item.get("content")
+        if not isinstance(content, list):
+            return [(("content",), dump(f"{text}\n\n{string(content)}"))]
+        block = {"type": "text", "text": text}
+        # Results come first in their message (A3).
+        at = next((at for at, own in enumerate(content) if kind_of(own) != "tool_result"), len(content))
+        if at == len(content):
+            return [(("content",), dump([*content, block]))]
+        if kind_of(content[at]) == "text":
+            return [(("content", at, "text"), dump(f"{text}\n\n{string(content[at].get('text'))}"))]
+        return [(("content", at), dump(block) + b"," + dump(content[at]))]
+
+    def note(self, text: str) -> bytes:
+        return dump({"role": "user", "content": text})
+
+    # Answers
+
+    def usage(self, event: Any) -> Usage | None:
+        if not isinstance(event, dict):
+            return None
+        message = event.get("message")
+        told = message.get("usage") if isinstance(message, dict) else event.get("usage")
+        if not isinstance(told, dict):
+            return None
+        prompt = _prompt_usage(told)
+        read, write = _int(prompt.get("cache_read_input_tokens")), _int(prompt.get("cache_creation_input_tokens"))
+        return Usage(_int(prompt.get("input_tokens")) + read + write, _int(told.get("output_tokens")), read, write)
+
+    def merge(self, earlier: Usage, later: Usage) -> Usage:
+        prompt = later if later.input > earlier.input else earlier
+        return Usage(prompt.input, later.output or earlier.output, prompt.cache_read, prompt.cache_write)
+
+    def overflow(self, status: int, body: bytes) -> int | None:
+        return None if status == 413 else wording.overflow(status, body)  # 413 counts bytes (E6), not tokens
+
+    def error(self, status: int, code: str, message: str) -> bytes:
+        kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
+        return dump({"type": "error", "error": {"type": kind, "message": message, "code": code}})
+
+
+def _system_facts(item: Mapping[str, Any], blocks: list[Block] | None) -> Facts:
+    """A system message in mid-history has few legal places (A19), so it leaves with its neighbours and its text is carried (A21).
+
+    source: https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages, …/effort-per-message
+    """
+    configured = bool(item.get("output_config"))
+    if configured and not item.get("content"):
+        return Facts("system", stays=True)  # an effort alone may stand anywhere, and holds until the next one
+    if configured or not blocks or any(kind_of(block) != "text" for block in blocks):
+        return Facts("system", pinned=True)  # tool_addition, tool_removal (A22)
+    # With `clear_at` it was said for the turn before it only: behind another user message the model does not see it.
+    return Facts("system", carried=item.get("clear_at") != "next_user_message")
+
+
+def _prompt_usage(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures of the prompt as it was sent. With server tools the totals add up every pass over it (U8, U9), so only the
+    first pass will do; where that is not told, or was a compaction's, nothing is."""
+    passes = told.get("iterations")
+    if isinstance(passes, list) and passes and isinstance(passes[0], dict):
+        return passes[0] if passes[0].get("type", "message") == "message" else {}
+    used = told.get("server_tool_use")
+    return {} if isinstance(used, dict) and any(_int(count) for count in used.values()) else told
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

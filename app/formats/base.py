@@ -1,0 +1,120 @@
+"""What a wire format has to tell: the only place that knows its keys.
+
+A format reads one item at a time and says neutral facts about it; it writes four small things (a note, a cleared place, a text put
+ahead of an item's own, an error) and reads a few more (usage, overflow, a summary's answer). It never converts a conversation, keeps
+no state, does no I/O and knows no strategy. A new format is one file with one such class and a line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from app.core.jsonspan import Edit
+from app.core.view import Clearing, Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One readable stretch of an item, for counting, transcripts and archives.
+
+    kind       text; call (`name`, `text` = its arguments); result (`text`); reasoning; media (`text` = what it is, e.g. "image/png")
+    tokens     what a medium counts by the provider's formula; texts are counted from `text`
+    """
+
+    kind: Literal["text", "call", "result", "reasoning", "media"]
+    text: str
+    name: str = ""
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a provider reported for one request, tokens. `input` is the whole prompt, cached parts included; `output` what it wrote.
+    0 means not told; a stream may tell them one after the other."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes, as the path says: the format, the model if the path names it, whether it asks for a stream."""
+
+    format: str
+    model: str = ""
+    stream: bool = False
+
+
+class Format(Protocol):
+    name: ClassVar[str]
+    history: ClassVar[str]
+    """top-level key of the conversation"""
+    fields: ClassVar[tuple[str, ...]]
+    """other top-level keys that the methods below want to see"""
+    auth_header: ClassVar[str]
+    """the header that carries the key of this format's own provider"""
+    terminal: ClassVar[tuple[bytes, ...]]
+    """what the last event of a stream contains; a client that leaves after it has not aborted"""
+
+    def target(self, path: str) -> Target | None:
+        """Is this path (upstream prefix taken off, percent-decoded) one whose requests carry a conversation in this format?"""
+        ...
+
+    def refusal(self, fields: Mapping[str, Any], last: Any) -> str:
+        """A short reason why this request passes untouched ("server_history", "client_compaction", …), or "".
+
+        `fields` are the parsed top-level fields, `last` the parsed last item (None if there is none).
+        """
+        ...
+
+    def session_hint(self, fields: Mapping[str, Any]) -> str:
+        """What the client itself calls this session, "" if it does not say."""
+        ...
+
+    def facts(self, item: Any) -> Facts:
+        """Facts of one parsed item. Never raises: what it does not know is pinned."""
+        ...
+
+    def parts(self, item: Any) -> Iterator[Part]:
+        """The item's readable stretches in order. Never raises."""
+        ...
+
+    def fixed(self, fields: Mapping[str, Any]) -> Iterator[Part]:
+        """What the model reads besides the conversation: system prompt, tool definitions."""
+        ...
+
+    def canonical(self, item: Any) -> Any:
+        """The item without what real clients change between requests; equal values mean the same item."""
+        ...
+
+    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
+        """Edits that put the clearings' texts in the places of results (or of call arguments: an empty object of their kind)."""
+        ...
+
+    def lead(self, item: Any, text: str) -> list[Edit]:
+        """Edits that put `text` ahead of a user item's own content."""
+        ...
+
+    def note(self, text: str) -> bytes:
+        """JSON text of one user-role item that says `text`."""
+        ...
+
+    def usage(self, event: Any) -> Usage | None:
+        """Usage in a parsed answer or stream event, None if it holds none."""
+        ...
+
+    def merge(self, earlier: Usage, later: Usage) -> Usage:
+        """Usage of a stream so far and of its next report."""
+        ...
+
+    def overflow(self, status: int, body: bytes) -> int | None:
+        """Does this error answer say that the context is too long? The window it names in tokens, 0 if it names none, None: no."""
+        ...
+
+    def error(self, status: int, code: str, message: str) -> bytes:
+        """An error of compactd's own in this format's shape (JSON text)."""
+        ...

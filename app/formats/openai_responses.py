@@ -1,0 +1,231 @@
+"""OpenAI Responses: a flat list of items, each with a type of its own.
+
+Calls and outputs find each other by `call_id`. What the provider checks besides is neighbourhood: a reasoning item wants the item that it
+led to (R9), and that item, when it carries its id, wants the reasoning back (R10). So a reasoning item is `alone`, and a turn with
+reasoning is cut only before one (R11). Items whose content is elsewhere, encrypted or unknown are pinned, and so is what stands beside
+them (R23, R42, X5). A body that asks the provider to compact by itself (`context_management`, R36) is compacted here all the same if it
+grows that far: the provider acts at its own threshold, on what it gets.
+Rules: R1 to R45 in the tests; source: https://developers.openai.com/api/docs/guides/conversation-state, vercel/ai#7099.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from app.core.jsonspan import Edit, dump, value
+from app.core.notes import is_note
+from app.core.view import Clearing, Facts, Role
+from app.errors import NotCompactable
+from app.formats.base import Part, Target, Usage
+from app.formats.responses_items import (
+    CALLS,
+    COMPACTIONS,
+    HOSTED,
+    OUTPUTS,
+    STANDING,
+    bonds_of,
+    call_of,
+    content_of,
+    json_text,
+    kind_of,
+    parts_of,
+    result_of,
+    string,
+)  # fmt: skip
+
+_PATH = re.compile(r"(?:^|/)responses/?$")
+_ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
+"""They load the tools that later calls name, and come with reasoning: neither may they leave nor outlive it (R38, R10)."""
+_KEPT = Facts("assistant", reasoning=True, alone=True, pinned=True)
+"""What we can't see into. `reasoning` and `alone` forbid every cut at its edges but the one before the next request."""
+_CODEX_PROMPTS = ("You are performing a CONTEXT CHECKPOINT COMPACTION", "You have exceeded the maximum number of tokens, please stop")
+"""How Codex' own summary requests begin; source: openai/codex codex-rs/core/templates/compact/prompt.md, in all its versions."""
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size_error|exceeds? the (?:model's )?(?:context window|available context size)"
+    r"|maximum (?:context|prompt) length|tokens exceed the configured limit|greater than the context length|context window exceeds",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(r"(?:(?:context|prompt) length is|configured limit of|\"n_ctx\":) ?(\d[\d,]*)|(\d[\d,]*) maximum context length")
+
+
+class OpenAIResponses:
+    name: ClassVar[str] = "openai-responses"
+    history: ClassVar[str] = "input"
+    fields: ClassVar[tuple[str, ...]] = (
+        "model", "stream", "instructions", "tools", "text", "prompt_cache_key", "previous_response_id", "conversation", "client_metadata",
+    )  # fmt: skip
+    auth_headers: ClassVar[tuple[str, ...]] = ("authorization", "api-key")
+
+    def target(self, path: str) -> Target | None:
+        return Target(self.name) if _PATH.search(path) else None
+
+    def refusal(self, fields: Mapping[str, Any], last: Any) -> str:
+        if fields.get("previous_response_id") or fields.get("conversation"):
+            return "server_history"
+        if kind_of(last) == "compaction_trigger" or _codex_request(fields.get("client_metadata")) == "compaction":
+            return "client_compaction"
+        if kind_of(last) == "message" and _text(last.get("content")).startswith(_CODEX_PROMPTS):
+            return "client_compaction"
+        return ""
+
+    def session_hint(self, fields: Mapping[str, Any]) -> str:
+        return string(fields.get("prompt_cache_key"))
+
+    # Reading an item
+
+    def facts(self, item: Any) -> Facts:
+        kind = kind_of(item)
+        if kind == "message":
+            return self._message(item)
+        if kind == "reasoning":
+            return Facts("assistant", reasoning=True, alone=True)
+        if kind in CALLS:
+            return Facts("assistant", calls=(call_of(kind, item),), results=bonds_of(item), pinned=kind in _SEARCHES)
+        if kind in OUTPUTS:
+            return Facts("tool", results=(result_of(kind, item),), pinned=kind in _SEARCHES)
+        if kind in HOSTED:
+            return Facts("assistant", results=bonds_of(item))
+        if kind in STANDING:
+            return Facts("system", stays=True)
+        if kind in COMPACTIONS:
+            return Facts("assistant", pinned=True)
+        return _KEPT
+
+    def _message(self, item: Mapping[str, Any]) -> Facts:
+        role = _ROLES.get(string(item.get("role")))
+        if role is None:
+            return _KEPT
+        if role != "user":
+            return Facts(role, stays=role == "system")
+        content = item.get("content")
+        whole = content if isinstance(content, str) else _text(content) if isinstance(content, list) and len(content) == 1 else ""
+        return Facts("user", opens_turn=True, note=is_note(whole))
+
+    def parts(self, item: Any) -> Iterator[Part]:
+        return parts_of(item)
+
+    def fixed(self, fields: Mapping[str, Any]) -> Iterator[Part]:
+        for key in ("instructions", "tools", "text"):
+            if fields.get(key):
+                yield Part("text", json_text(fields[key]))
+
+    def canonical(self, item: Any) -> Any:
+        """Without status, null and client-side keys; without an id where something else tells the item from others."""
+        if not isinstance(item, dict):
+            return item
+        kind = kind_of(item)
+        left_out = {"client_metadata", "internal_chat_message_metadata_passthrough"}
+        if kind == "message":
+            left_out |= {"id", "type"}
+        elif item.get("call_id") or item.get("encrypted_content"):
+            left_out.add("id")
+        if kind not in ("apply_patch_call_output", "program_output"):  # there it says how the call went
+            left_out.add("status")
+        same = {key: thing for key, thing in item.items() if key not in left_out and thing is not None}
+        for key in ("content", "output"):
+            if isinstance(same.get(key), list):
+                same[key] = _canonical_blocks(same[key])
+        return same
+
+    # Writing
+
+    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
+        facts = self.facts(item)
+        edits: list[Edit] = []
+        for clearing in clearings:
+            if clearing.inputs:
+                path = facts.calls[clearing.ordinal].path
+                # `arguments` is a JSON text of an object; a custom tool's input is free text.
+                edits.append((path, dump(clearing.text) if path == ("input",) else dump("{}")))
+            else:
+                path = facts.results[clearing.ordinal].path
+                shell = kind_of(item) == "shell_call_output"
+                edits.append((path, dump(_cleared_shell(item.get("output"), clearing.text) if shell else clearing.text)))
+        return edits
+
+    def lead(self, item: Any, text: str) -> list[Edit]:
+        content = item.get("content")
+        own = content if isinstance(content, list) else [{"type": "input_text", "text": string(content)}]
+        return [(("content",), dump([{"type": "input_text", "text": text}, *own]))]
+
+    def note(self, text: str) -> bytes:
+        """The easy form, without an id: ids are the provider's to give (R20)."""
+        return dump({"role": "user", "content": text})
+
+    # Answers
+
+    def usage(self, event: Any) -> Usage | None:
+        response = event.get("response", event) if isinstance(event, dict) else None
+        told = response.get("usage") if isinstance(response, dict) else None
+        if not isinstance(told, dict):
+            return None
+        details = told.get("input_tokens_details")
+        details = details if isinstance(details, dict) else {}
+        return Usage(
+            _int(told.get("input_tokens")), _int(told.get("output_tokens")),
+            _int(details.get("cached_tokens")), _int(details.get("cache_write_tokens")),
+        )  # fmt: skip
+
+    def merge(self, earlier: Usage, later: Usage) -> Usage:  # noqa: ARG002  # only the last event reports
+        return later
+
+    def overflow(self, status: int, body: bytes) -> int | None:
+        """E2, also as an `error` or `response.failed` event of a stream, and the words of servers that speak this format (E10 to E15)."""
+        if status == 429 or status >= 500:
+            return None
+        try:
+            answer = value(body)
+        except NotCompactable:
+            answer = body.decode("utf-8", "replace")
+        if isinstance(answer, dict):
+            inner = answer.get("response")
+            fault = answer.get("error") or (inner.get("error") if isinstance(inner, dict) else None)
+            answer = fault or (answer if status >= 400 or answer.get("type") == "error" else None)
+        elif status < 400:
+            return None
+        text = json_text(answer)
+        if not _TOO_LONG.search(text):
+            return None
+        named = _LIMIT.search(text)
+        return int((named[1] or named[2]).replace(",", "")) if named else 0
+
+    def error(self, status: int, code: str, message: str) -> bytes:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def _canonical_blocks(blocks: list[Any]) -> Any:
+    """Without what is only for display or moves along (cache breakpoints); one plain text is the same as a string."""
+    passing = ("annotations", "logprobs", "prompt_cache_breakpoint")
+    same = [{k: v for k, v in b.items() if k not in passing and v is not None} if isinstance(b, dict) else b for b in blocks]
+    only = same[0] if len(same) == 1 else None
+    plain = isinstance(only, dict) and set(only) == {"type", "text"} and only["type"] in ("input_text", "output_text")
+    return only["text"] if plain and only else same
+
+
+def _cleared_shell(output: Any, text: str) -> list[dict[str, Any]]:
+    """A shell output keeps its array and what became of each command (R41); the first entry says what happened to the text."""
+    entries = [entry for entry in output if isinstance(entry, dict)] if isinstance(output, list) else []
+    entries = entries or [{"outcome": {"type": "exit", "exit_code": 0}}]
+    return [{**entry, "stdout": "" if at else text, "stderr": ""} for at, entry in enumerate(entries)]
+
+
+def _codex_request(metadata: Any) -> str:
+    """What Codex says that this request is for: "turn", "compaction", … It sends a JSON text among its client metadata."""
+    told = metadata.get("x-codex-turn-metadata") if isinstance(metadata, dict) else None
+    try:
+        turn = value(told.encode()) if isinstance(told, str) else None
+    except (NotCompactable, UnicodeEncodeError):
+        return ""
+    return string(turn.get("request_kind")) if isinstance(turn, dict) else ""
+
+
+def _text(content: Any) -> str:
+    return "\n".join(part.text for part in content_of(content, "text") if part.kind == "text")
+
+
+def _int(thing: Any) -> int:
+    return thing if isinstance(thing, int) and thing > 0 else 0

@@ -1,0 +1,192 @@
+"""Reading a body through a format: raw slices, entries, counts.
+
+One `Reader` per format and encoding. It touches only what it has not seen before: known items are found by the hash of their bytes.
+Reading (facts, fingerprints) is cheap and runs where it is called; counting is not and has a method of its own, so that the caller can
+put large amounts into a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import xxhash
+from msgspec import UNSET, Raw
+
+from app.core import jsonspan, tokens
+from app.core.view import Edited, Entry, EntryCache, Facts, Slice, known_entries, raw_bytes
+from app.errors import NotCompactable
+from app.formats.base import Format, Part
+
+ITEM_OVERHEAD = 4
+"""Tokens that a provider adds around one item (roles, separators); source: the OpenAI cookbook's counting recipe."""
+REWRITTEN_BYTES = 32 << 20
+"""What a reader remembers of rewritten items before it begins anew."""
+
+
+class Fields(Mapping[str, Any]):
+    """A body's top-level fields, each parsed when it is first looked at."""
+
+    def __init__(self, raw: dict[str, Slice]) -> None:
+        self.raw = raw
+        self._parsed: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._parsed:
+            self._parsed[key] = jsonspan.value(self.raw[key])
+        return self._parsed[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A body looked into: the raw items of its history (none for a history given as one string) and its other fields."""
+
+    body: bytes
+    raws: list[Slice]
+    fields: Fields
+
+    @property
+    def last(self) -> Any:
+        """The parsed last item, None if there is none."""
+        return jsonspan.value(self.raws[-1]) if self.raws else None
+
+
+@cache
+def _envelope(history: str, fields: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    members: list[Any] = [(history, list[Raw] | str, UNSET), *((key, Raw, UNSET) for key in fields)]
+    return msgspec.json.Decoder(msgspec.defstruct("Envelope", members))
+
+
+def open_body(form: Format, body: bytes) -> Opened:
+    """Find the history's items and the fields that the format asks for, in one pass.
+
+    Raises NotCompactable: not_json, not_utf8, no_history, duplicate_key.
+    """
+    try:
+        envelope = _envelope(form.history, form.fields).decode(body)
+    except msgspec.ValidationError:
+        raise NotCompactable("no_history") from None
+    except (msgspec.DecodeError, RecursionError):
+        return _open_slowly(form, body)
+    history = getattr(envelope, form.history)
+    if history is UNSET:
+        raise NotCompactable("no_history")
+    found = {key: raw for key in form.fields if (raw := getattr(envelope, key)) is not UNSET}
+    return Opened(body, [] if isinstance(history, str) else history, Fields(found))
+
+
+def _open_slowly(form: Format, body: bytes) -> Opened:
+    spans = jsonspan.members(body)
+    if form.history not in spans:
+        raise NotCompactable("no_history")
+    start, stop = spans[form.history]
+    first = body[start : start + 1]
+    if first not in (b"[", b'"'):
+        raise NotCompactable("no_history")
+    raws: list[Slice] = [body[a:b] for a, b in jsonspan.elements(body, start, stop)] if first == b"[" else []
+    return Opened(body, raws, Fields({key: body[slice(*spans[key])] for key in form.fields if key in spans}))
+
+
+class Reader:
+    """Entries and counts for one format and encoding."""
+
+    def __init__(self, form: Format, encoding: str, cache: EntryCache) -> None:
+        self.format = form
+        self.encoding = encoding
+        self._cache = cache
+        self._seed = cache.seed(f"{form.name} {encoding}")
+        self._fixed_seed = cache.seed(f"{form.name} {encoding} fixed")
+        self._rewritten: dict[tuple[bytes, Edited], bytes] = {}
+        self._rewritten_size = 0
+
+    def entries(self, raws: Sequence[Slice]) -> list[Entry]:
+        """Facts and fingerprints of items. Raises NotCompactable for an item that can't be parsed."""
+        found, digests = known_entries(raws, self._seed, self._cache)
+        return self.read(raws, found, digests)
+
+    def known(self, raws: Sequence[Slice]) -> tuple[list[Entry | None], list[bytes]]:
+        """What is there without reading anything, and the digests for `read`."""
+        return known_entries(raws, self._seed, self._cache)
+
+    def read(self, raws: Sequence[Slice], found: Sequence[Entry | None], digests: Sequence[bytes]) -> list[Entry]:
+        entries = []
+        for raw, entry, digest in zip(raws, found, digests, strict=True):
+            if entry is None:
+                entry = self._read(raw)
+                self._cache.put(digest, entry)
+            entries.append(entry)
+        return entries
+
+    def _read(self, raw: Slice) -> Entry:
+        item = jsonspan.value(raw)
+        return Entry(self.format.facts(item), fingerprint(self.format.canonical(item)))
+
+    def count(self, raws: Sequence[Slice], entries: Sequence[Entry]) -> None:
+        """Fill in the tokens of entries that have none yet. Slow: about 15 MB of text a second."""
+        for raw, entry in zip(raws, entries, strict=True):
+            if entry.tokens < 0:
+                entry.tokens = ITEM_OVERHEAD + self.tokens_of(self.format.parts(jsonspan.value(raw)))
+
+    def tokens_of(self, parts: Iterable[Part]) -> int:
+        return sum(part.tokens or tokens.count(part.text, self.encoding) + (len(part.name) + 3) // 4 for part in parts)
+
+    def fixed(self, opened: Opened) -> Entry:
+        """What the model reads besides the conversation, as an entry whose tokens may still have to be counted."""
+        hasher = xxhash.xxh3_128(seed=self._fixed_seed)
+        for raw in opened.fields.raw.values():
+            hasher.update(raw)
+        digest = hasher.digest()
+        entry = self._cache.get(digest)
+        if entry is None:
+            entry = Entry(Facts("system"), b"")
+            self._cache.put(digest, entry)
+        return entry
+
+    def count_fixed(self, opened: Opened, entry: Entry) -> None:
+        if entry.tokens < 0:
+            entry.tokens = self.tokens_of(self.format.fixed(opened.fields))
+
+    def rewrite(self, raw: Slice, piece: Edited) -> bytes:
+        """The bytes of an item with its clearings and lead written into it; the rest of it stays as it was.
+
+        Remembered (bounded), since the same history comes back with every request.
+        """
+        key = (xxhash.xxh3_128_digest(raw, self._seed), piece)
+        text = self._rewritten.get(key)
+        if text is None:
+            item = jsonspan.value(raw)
+            edits = self.format.clear(item, piece.cleared)
+            if piece.lead:
+                edits += self.format.lead(item, piece.lead)
+            text = jsonspan.edit(raw_bytes(raw), edits)
+            if self._rewritten_size > REWRITTEN_BYTES:
+                self._rewritten.clear()
+                self._rewritten_size = 0
+            self._rewritten[key] = text
+            self._rewritten_size += len(text) + 400
+        return text
+
+    def text(self, raw: Slice) -> str:
+        """An item's plain texts, for repeating them in a note."""
+        return "\n".join(
+            part.text for part in self.format.parts(jsonspan.value(raw)) if part.kind == "text" and part.text
+        )
+
+
+def fingerprint(canonical: Any) -> bytes:
+    """16 bytes for an item's canonical value: key order and spelling of numbers and escapes don't matter."""
+    try:
+        text = msgspec.json.encode(canonical, order="sorted")
+    except (UnicodeEncodeError, msgspec.EncodeError, TypeError, RecursionError):
+        text = jsonspan.dump(canonical)
+    return blake2b(text, digest_size=16).digest()

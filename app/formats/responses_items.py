@@ -1,0 +1,162 @@
+"""The item types of OpenAI Responses, as tables: which one calls, which one answers, what lies where.
+
+A type that is in no table is new or not for us to read. A call that a program made, and an MCP call that somebody approved, name
+another item that they can't be without: they count as one more result of it, so that all rules about pairs hold for them as well.
+source: https://developers.openai.com/api/docs/guides/function-calling, github.com/openai/openai-openapi (item schemas).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from app.core.jsonspan import dump
+from app.core.view import Call, Result
+from app.formats.base import Part
+from app.formats.media import image_tokens, media_name
+
+CALLS: dict[str, tuple[str, str, bool]] = {
+    "function_call": ("", "arguments", True),
+    "custom_tool_call": ("", "input", True),
+    "local_shell_call": ("local_shell", "action", False),
+    "shell_call": ("shell", "action", False),
+    "apply_patch_call": ("apply_patch", "operation", False),
+    "computer_call": ("computer", "action", False),
+    "tool_search_call": ("tool_search", "arguments", False),
+    "program": ("program", "code", False),
+    "mcp_approval_request": ("", "arguments", False),
+}
+"""type -> (tool, "" where the item names it; where its input lies; may that be cleared)"""
+OUTPUTS: dict[str, tuple[str, str, bool]] = {
+    "function_call_output": ("", "output", True),
+    "custom_tool_call_output": ("", "output", True),
+    "local_shell_call_output": ("local_shell", "output", True),
+    "shell_call_output": ("shell", "output", True),
+    "apply_patch_call_output": ("apply_patch", "output", True),
+    "computer_call_output": ("computer", "output", False),  # a screenshot has to stay one (R40)
+    "tool_search_output": ("tool_search", "tools", False),
+    "program_output": ("program", "result", False),
+    "mcp_approval_response": ("", "approve", False),
+}
+"""type -> (tool; where its content lies; may that be cleared)"""
+HOSTED: dict[str, tuple[str, str]] = {
+    "web_search_call": ("action", ""),
+    "file_search_call": ("queries", "results"),
+    "code_interpreter_call": ("code", "outputs"),
+    "image_generation_call": ("revised_prompt", ""),
+    "mcp_call": ("arguments", "output"),
+}
+"""Calls that the provider ran itself (R8): type -> (where the call lies, where its result lies)"""
+STANDING: dict[str, str] = {"mcp_list_tools": "tools", "additional_tools": "tools", "configuration_update": "text"}
+"""Tool lists and settings that hold from their place on (R7, R38): type -> where its content lies"""
+COMPACTIONS = frozenset({"compaction", "compaction_summary", "context_compaction", "compaction_trigger"})
+"""What the provider's own compaction leaves or asks for (R33, R37)"""
+
+_MEDIA_TOKENS = 1_500
+
+
+def kind_of(item: Any) -> str:
+    """An item's type; a message and a reference may come without one and are known by their shape (R23, R25). "": no idea."""
+    if not isinstance(item, dict):
+        return ""
+    if item.get("type") is not None:
+        return string(item["type"])
+    if "role" in item:
+        return "message"
+    return "item_reference" if item.get("id") and set(item) <= {"id", "type"} else ""
+
+
+def call_of(kind: str, item: Mapping[str, Any]) -> Call:
+    """The call that an item of a kind in `CALLS` makes."""
+    tool, key, clearable = CALLS[kind]
+    given = item.get(key)
+    ident = item.get("id") if kind == "mcp_approval_request" else item.get("call_id")
+    return Call(string(ident), tool or string(item.get("name")), (key,), _size(given), clearable and isinstance(given, str))
+
+
+def result_of(kind: str, item: Mapping[str, Any]) -> Result:
+    """The result that an item of a kind in `OUTPUTS` brings."""
+    tool, key, clearable = OUTPUTS[kind]
+    ident = item.get("approval_request_id") if kind == "mcp_approval_response" else item.get("call_id")
+    if kind == "local_shell_call_output" and not ident:  # the schema has only `id` (R6)
+        ident = item.get("id")
+    return Result(string(ident), tool or string(item.get("name")), (key,), _size(item.get(key)), clearable)
+
+
+def bonds_of(item: Mapping[str, Any]) -> tuple[Result, ...]:
+    """The item that this one can't be without: the program that made the call (R39), the request that was approved for it (R7)."""
+    caller = item.get("caller")
+    program = caller.get("caller_id") if isinstance(caller, dict) and caller.get("type") == "program" else None
+    owner = string(program or item.get("approval_request_id"))
+    return (Result(owner, "", (), 0, clearable=False),) if owner else ()
+
+
+def parts_of(item: Any) -> Iterator[Part]:
+    """The item's readable stretches. Encrypted content has none."""
+    kind = kind_of(item)
+    if kind == "message":
+        yield from content_of(item.get("content"), "text")
+    elif kind == "reasoning":
+        for block in (*_list(item.get("summary")), *_list(item.get("content"))):
+            if isinstance(block, dict) and isinstance(block.get("text"), str):
+                yield Part("reasoning", block["text"])
+    elif kind in CALLS:
+        tool, key, _ = CALLS[kind]
+        given = item.get("actions") if kind == "computer_call" and item.get("actions") else item.get(key)
+        yield Part("call", json_text(given), tool or string(item.get("name")))
+    elif kind in OUTPUTS:
+        yield from content_of(item.get(OUTPUTS[kind][1]), "result")
+    elif kind in HOSTED:
+        called, answered = HOSTED[kind]
+        yield Part("call", json_text(item.get(called)), string(item.get("name")) or kind.removesuffix("_call"))
+        if kind == "image_generation_call":
+            yield Part("media", "image", tokens=image_tokens("openai", item.get("result")))
+        elif item.get(answered) is not None:
+            yield Part("result", json_text(item[answered]))
+    elif kind in STANDING:
+        yield Part("text", json_text(item.get(STANDING[kind])))
+    elif kind not in COMPACTIONS and kind != "item_reference":
+        yield Part("text", json_text(item))
+
+
+def content_of(content: Any, kind: Literal["text", "result"]) -> Iterator[Part]:
+    """The stretches of a message's content or of an output: a string, or blocks."""
+    if content is None:
+        return
+    for block in content if isinstance(content, list) else (content,):
+        yield from _block(block, kind)
+
+
+def _block(block: Any, kind: Literal["text", "result"]) -> Iterator[Part]:
+    if not isinstance(block, dict):
+        yield Part(kind, json_text(block))
+        return
+    shape = string(block.get("type"))
+    texts = [block[key] for key in ("text", "refusal", "stdout", "stderr") if isinstance(block.get(key), str)]
+    if texts:
+        yield from (Part(kind, text) for text in texts)
+    elif "image_url" in block or shape in ("input_image", "computer_screenshot"):
+        url = block.get("image_url")
+        url = url.get("url") if isinstance(url, dict) else url
+        yield Part("media", media_name(url, "image"), tokens=image_tokens("openai", url, string(block.get("detail"))))
+    elif shape in ("input_file", "input_audio"):
+        yield Part("media", shape.removeprefix("input_"), tokens=_MEDIA_TOKENS)
+    elif "encrypted_content" not in block:
+        yield Part(kind, json_text(block))
+
+
+def json_text(thing: Any) -> str:
+    """A string as it is, nothing for None, the JSON of anything else."""
+    return thing if isinstance(thing, str) else "" if thing is None else dump(thing).decode()
+
+
+def string(thing: Any) -> str:
+    return thing if isinstance(thing, str) else ""
+
+
+def _size(thing: Any) -> int:
+    return len(json_text(thing).encode("utf-8", "replace"))
+
+
+def _list(thing: Any) -> list[Any]:
+    return thing if isinstance(thing, list) else []

@@ -1,0 +1,60 @@
+"""What is said in plain words only, whatever the wire format.
+
+Providers, and the gateways before them, tell an overflow by an English sentence; many serve several formats with the same one. Agents
+that compact by themselves do it by a request like any other, whose last user text is known by how it begins. Both lists grow by
+reports; a phrase that is too broad costs one needless retry or one compaction not made, never an answer.
+source: E1 to E18 in the tests; badlogic/pi-mono packages/ai/src/utils/overflow.ts, BerriAI/litellm exception_mapping_utils.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+_STATUSES = frozenset({400, 413, 422, 500})  # 500: llama.cpp's older servers; a 429 is a rate limit, whatever it says
+_LOOKED_AT = 4_000  # bytes: validation errors may quote the whole request
+_TOO_LONG = re.compile(
+    r"context[_ ]length[_ ]exceeded|context_too_large|exceed_context_size_error"
+    r"|maximum (?:context|prompt|model) length|(?:longer|greater) than the (?:model's |maximum )?(?:context|model) length"
+    r"|exceeds? the (?:model's )?(?:context window|available context size)|context window exceeds|exceed context limit"
+    r"|tokens exceed the configured limit|token count of [\d,]+ exceeds the limit|token count \(?[\d,]*\)? ?exceeds the maximum"
+    r"|exceeded model token limit|(?:prompt|input) is too long|too large for model with|reduce the length of the (?:messages|input|prompt)"
+    r"|range of input length should be|inputs?`? tokens \+ `?max_new_tokens`? must be <=",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"tokens per minute|rate_limit_exceeded", re.IGNORECASE)
+_WINDOW = re.compile(
+    r"(?:length(?: is|:| of)|context length \(|configured limit of|exceeds the limit of|token limit:|context size \("
+    r"|tokens allowed \(|must be <=|tokens >|[\d,]+ \+ [\d,]+ >|should be \[\d+,|n_ctx\\*\":) ?(\d[\d,]*)|(\d[\d,]*) maximum context",
+    re.IGNORECASE,
+)
+
+_SUMMARY_REQUESTS = (
+    "CRITICAL: Respond with TEXT ONLY",  # Claude Code 2.x
+    "Your task is to create a detailed summary of ",  # Claude Code before that
+    "Provide a detailed prompt for continuing our conversation",  # opencode
+    "Create a new anchored summary",  # opencode 1.x
+    "Update the anchored summary",
+    "First, reason in your scratchpad. Then, generate the <state_snapshot>",  # qwen-code and its kin
+)
+_SUMMARISER = "tasked with summarizing conversations"  # in the system prompts of Claude Code's and opencode's summary requests
+
+
+def overflow(status: int, body: bytes) -> int | None:
+    """Does an error answer say that the context is too long? The window it names in tokens, 0 if it names none, None: it does not.
+
+    Cerebras says it by a 400 or 413 without a body (E15).
+    """
+    if status not in _STATUSES:
+        return None
+    if not body.strip():
+        return 0 if status in (400, 413) else None
+    said = body[:_LOOKED_AT].decode("utf-8", "replace").replace("\\u0027", "'").replace("\\u003e", ">")
+    if not _TOO_LONG.search(said) or _RATE.search(said):
+        return None
+    found = _WINDOW.search(said)
+    return int((found[1] or found[2]).replace(",", "")) if found else 0
+
+
+def asks_for_summary(system: str, text: str) -> bool:
+    """Is this an agent's own compaction? `system` is the start of the system prompt, `text` a text of the last user item."""
+    return text.lstrip().startswith(_SUMMARY_REQUESTS) or _SUMMARISER in system[:200]

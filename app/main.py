@@ -1,0 +1,79 @@
+"""Composition: settings -> store, upstream, compactor, relay -> one ASGI app.
+
+Proxied paths go to the relay in raw ASGI, before any framework; compactd's own few go to FastAPI. The app is complete before the first
+request and closed after the last one; a reload swaps the settings that new requests see and leaves running ones alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, disable_created_metrics
+
+from app.compactor import Compactor
+from app.core import tokens
+from app.edge.metrics import Metrics
+from app.edge.operations import operations
+from app.edge.record import RequestRecorder
+from app.edge.relay import Relay, Wiring
+from app.edge.routing import OWN, Router
+from app.edge.stores import open_store
+from app.edge.stores.guarded import Guarded
+from app.edge.upstream import Upstream
+from app.registry import Registry
+from app.settings import Settings
+
+
+class App:
+    """The ASGI application. `reload` gives the settings to change to, or None to stay with the present ones."""
+
+    def __init__(self, settings: Settings, reload: Callable[[], Settings | None] = lambda: None) -> None:
+        self.settings = settings
+        self._read_again = reload
+        limits, kept = settings.limits, settings.store
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.metrics = Metrics(CollectorRegistry())
+        recorder = RequestRecorder(self.metrics)
+        store = open_store(
+            kept.url, timeout=kept.timeout, session_ttl=kept.session_ttl, checkpoint_ttl=kept.checkpoint_ttl,
+            archive_ttl=kept.archive_ttl,
+        )  # fmt: skip
+        self.store = Guarded(store, kept.timeout, recorder)
+        self._upstream = Upstream(max_connections=limits.max_connections)
+        compactor = Compactor(self.store, recorder, settings.public_base)
+        self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
+        self._operations = operations(self)
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            if scope["path"].startswith(OWN):
+                await self._operations(scope, receive, send)
+            else:
+                await self.relay(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        tokens.preload()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._upstream.aclose()
+        await self.store.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def reload(self) -> None:
+        """Take over changed settings for new requests. What only a start can change (listen, store) stays as it was."""
+        settings = self._read_again()
+        if settings is not None:
+            self.settings = settings
+            self.relay.wiring = _wiring(settings)
+
+
+def _wiring(settings: Settings) -> Wiring:
+    log = structlog.get_logger("compactd")
+    return Wiring(
+        settings, Router(settings), Registry(settings.models, lambda text: log.warning("unknown_model", hint=text))
+    )

@@ -1,0 +1,199 @@
+"""What the compactor needs from the world, as it would like to have it.
+
+The compactor owns these interfaces and the edge implements them, so that the story of a request can be read, and
+tested, without a network. Values are frozen; anything that can fail raises `StoreFailed` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint as a store sees it: found by content, never changed, only quarantined.
+
+    `key` is the chain hash (16 bytes) of the covered prefix, `depth` the number of client items in that prefix, `anchor` the
+    chain hash at the largest power of two <= depth: a conversation of n items asks for log2(n) anchors instead of n keys.
+    """
+
+    key: bytes
+    anchor: bytes
+    depth: int
+    value: bytes
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsageMark:
+    """What a provider once reported: `reported` input tokens for the forwarded form of the prefix with chain hash `chain`,
+    which had `local` tokens by our own count."""
+
+    chain: bytes
+    local: int
+    reported: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """State of one client session (limits, accounting, console). Times are epoch seconds, money US dollars (estimates)."""
+
+    id: str
+    tenant: str
+    created: float = 0.0
+    updated: float = 0.0
+    format: str = ""
+    model: str = ""
+    strategy: str = ""
+    level: int = 0
+    last_archive: str = ""
+    requests: int = 0
+    compactions: int = 0
+    rejections: int = 0
+    tokens_cleared: int = 0
+    summary_input_tokens: int = 0
+    summary_output_tokens: int = 0
+    summary_cost: float = 0.0
+    ratio: float = 0.0
+    usages: tuple[UsageMark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """`add` counts up (atomic in every store), `put` replaces; names are those of `Session`'s fields."""
+
+    add: Mapping[str, int | float] = field(default_factory=dict)
+    put: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The items that one compaction removed or cleared, sanitised; `previous` is the id of the archive before it.
+
+    `capability` (>= 128 random bits, hex) is all that reading by address needs. `document` is a JSON text.
+    """
+
+    id: str
+    capability: str
+    tenant: str
+    session: str
+    created: float
+    previous: str
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One line of the record of compactions, for the console and the admin API."""
+
+    id: str
+    tenant: str
+    session: str
+    created: float
+    format: str
+    model: str
+    strategy: str
+    level: int
+    tokens_before: int
+    tokens_after: int
+    count_source: str
+    archive: str = ""
+    summary_input_tokens: int = 0
+    summary_output_tokens: int = 0
+    summary_cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One look into the store: the deepest usable checkpoint, the depth of the deepest quarantined one, the session."""
+
+    checkpoint: StoredCheckpoint | None = None
+    quarantined: int = 0
+    session: Session | None = None
+
+
+class Store(Protocol):
+    """Shared state. Every method may raise `StoreFailed`; none blocks the event loop."""
+
+    async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
+        """`chain[i]` is the chain hash of the first i+1 items. One round trip."""
+        ...
+
+    async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
+        """Keep it unless the key is there already: the first one wins, on every replica. True if this one was kept."""
+        ...
+
+    async def quarantine(self, tenant: str, key: bytes) -> None:
+        """Never hand this checkpoint out again; `lookup` reports its depth."""
+        ...
+
+    async def update_session(self, tenant: str, session: str, change: SessionChange) -> None: ...
+
+    async def put_archive(self, archive: Archive) -> None: ...
+
+    async def get_archive(self, archive_id: str) -> Archive | None: ...
+
+    async def put_compaction(self, compaction: Compaction) -> None: ...
+
+    async def get_compaction(self, compaction_id: str) -> Compaction | None: ...
+
+    async def sessions(self, cursor: str = "", limit: int = 50) -> tuple[list[Session], str]:
+        """Newest first; the second value is the next cursor, "" at the end."""
+        ...
+
+    async def get_session(self, session: str) -> Session | None: ...
+
+    async def compactions(
+        self, session: str = "", cursor: str = "", limit: int = 50
+    ) -> tuple[list[Compaction], str]: ...
+
+    async def archives(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Archive], str]:
+        """Without their documents (`document` is empty)."""
+        ...
+
+    async def acquire(self, name: str, seconds: float) -> str | None:
+        """A lease for at most so many seconds: a token, or None while somebody else holds it."""
+        ...
+
+    async def release(self, name: str, token: str) -> None:
+        """Give a lease back; only its holder's token does."""
+        ...
+
+    async def ping(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class SharedStore(Store, Protocol):
+    """A store that answers in time whatever happens to the real one behind it."""
+
+    @property
+    def degraded(self) -> bool:
+        """Did the call that ended last do without the real store? Read right after the await."""
+        ...
+
+
+def anchors(chain: Sequence[bytes]) -> list[bytes]:
+    """The chain hashes at depths 1, 2, 4, 8, …: under these every checkpoint of this conversation is filed."""
+    found, depth = [], 1
+    while depth <= len(chain):
+        found.append(chain[depth - 1])
+        depth *= 2
+    return found
+
+
+def anchor_of(chain: Sequence[bytes], depth: int) -> bytes:
+    """The anchor under which a checkpoint over the first `depth` items is filed."""
+    return chain[(1 << (depth.bit_length() - 1)) - 1]
+
+
+class Recorder(Protocol):
+    """Where things are told that happened on the way. Nothing here ever carries content."""
+
+    def fault(self, where: str, fault: BaseException | None) -> None:
+        """A step failed that the request survived."""
+        ...
+
+    def archived(self, sink: str, result: str) -> None: ...

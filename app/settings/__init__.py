@@ -1,0 +1,26 @@
+"""The settings: every option explained under its field, read from a YAML file, the environment and the command line.
+
+`load` reads them, `Settings` holds them, `describe` shows them without secrets. A leaf: it imports nothing of compactd but
+`app.errors`.
+"""
+
+from app.settings.describe import describe
+from app.settings.load import load
+from app.settings.match import Match
+from app.settings.options import Archive, Listen, Model, Store, Upstream
+from app.settings.policy import EXTRACTIVE, Policy
+from app.settings.settings import Settings
+
+__all__ = [
+    "EXTRACTIVE",
+    "Archive",
+    "Listen",
+    "Match",
+    "Model",
+    "Policy",
+    "Settings",
+    "Store",
+    "Upstream",
+    "describe",
+    "load",
+]

@@ -1,0 +1,304 @@
+"""Every section of the configuration, option by option. Policies have a file of their own.
+
+A section is a frozen pydantic model; the line under a field is its manual. Nothing here reads a file or the environment: the
+values come from `load`, or straight from a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from ipaddress import ip_address
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.settings.match import OPTIONS, globs
+from app.settings.policy import Policy
+from app.settings.values import (
+    ArchiveUrl,
+    BaseUrl,
+    Formats,
+    Glob,
+    Headers,
+    HttpUrl,
+    Kind,
+    Name,
+    Port,
+    Positive,
+    Seconds,
+    Secret,
+    StoreUrl,
+    Text,
+)
+
+CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
+
+Host = Annotated[Text, Field(pattern=r"^[^\s/]+$"), Kind("a host name or an IP address")]
+
+
+class Listen(BaseModel):
+    """Where clients reach compactd."""
+
+    model_config = OPTIONS
+
+    host: Host = "127.0.0.1"
+    """The address to listen on. `127.0.0.1`: this machine only. `0.0.0.0`: every network."""
+
+    port: Port = 8787
+    """The port to listen on."""
+
+    workers: Positive = 1
+    """Worker processes. One serves one core."""
+
+    public_url: HttpUrl | None = None
+    """How clients reach compactd from outside, for archive addresses; a path behind the host is fine. `null`:
+    `http://{host}:{port}`."""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
+
+class Admin(BaseModel):
+    """The console, the admin API and the metrics."""
+
+    model_config = OPTIONS
+
+    token: Secret | None = None
+    """What an administrator sends as `Authorization: Bearer …`. `null`: administration works from this machine only."""
+
+    protect_metrics: bool = False
+    """Ask for the token at `/metrics` too."""
+
+
+class Auth(BaseModel):
+    """Who may use compactd when it adds a provider's key of its own."""
+
+    model_config = OPTIONS
+
+    keys: tuple[Secret, ...] = ()
+    """The keys that clients authenticate with where an upstream has an `api_key`. Required then, unless `listen.host` is a
+    loopback address."""
+
+
+class Upstream(BaseModel):
+    """A provider endpoint."""
+
+    model_config = OPTIONS
+
+    base_url: BaseUrl
+    """The provider's address, up to and without `/v1`. It may carry a path: `https://api.fireworks.ai/inference`."""
+
+    formats: Formats
+    """The wire formats that it speaks. The first upstream of a format is that format's default."""
+
+    models: tuple[Glob, ...] = ()
+    """Globs of model names that belong here, for example `accounts/fireworks/*`. They win over the format's default."""
+
+    api_key: Secret | None = None
+    """The key that compactd sends in place of the client's. `null`: the client's own credentials go through."""
+
+    headers: Headers = Field(default={}, repr=False)
+    """Headers added to every request to this upstream, in place of the client's of the same name."""
+
+    connect_timeout: Seconds | None = None
+    """Seconds to wait for a connection. `null`: as in `limits`."""
+
+    read_timeout: Seconds | None = None
+    """Seconds to wait for the next byte of an answer. `null`: as in `limits`."""
+
+    quirks: tuple[Text, ...] = ()
+    """What is special about its models, for example `alternating_roles`."""
+
+    @property
+    def brings_credentials(self) -> bool:
+        """Whether requests carry credentials of compactd's own, so that whoever may connect spends them."""
+        return self.api_key is not None or not CREDENTIAL_HEADERS.isdisjoint(self.headers)
+
+    def claims(self, model: str) -> bool:
+        """Whether a glob of `models` matches."""
+        return self._claims(model)
+
+    @cached_property
+    def _claims(self) -> Callable[[str], bool]:
+        return globs(self.models)
+
+
+class Store(BaseModel):
+    """Where checkpoints, sessions and archives are kept."""
+
+    model_config = OPTIONS
+
+    url: StoreUrl = Field(default="sqlite:///data/compactd.db", repr=False)
+    """`sqlite:///relative.db` or `sqlite:////absolute.db` for one machine, `redis://[:password@]host:port/db`, `rediss://…`
+    (TLS), `redis+sentinel://h:p,h:p/master-name/db` or `redis+cluster://h:p,h:p` for several, `memory://` for tests."""
+
+    timeout: Seconds = 0.25
+    """Seconds to wait for the store. A slower store is done without, and requests still flow."""
+
+    session_ttl: Positive = 604800
+    """Seconds that a session's figures are remembered."""
+
+    checkpoint_ttl: Positive = 604800
+    """Seconds that a compaction is remembered. A conversation that goes on later is compacted anew."""
+
+    archive_ttl: Positive = 2592000
+    """Seconds that removed messages can be read back."""
+
+    encryption_key: Secret | None = None
+    """Encrypts what is stored. Lost, the stored data is lost too. `null`: stored as it is."""
+
+
+class Archive(BaseModel):
+    """Where removed messages go."""
+
+    model_config = OPTIONS
+
+    url: ArchiveUrl | None = None
+    """`null`: into the store. `file:///directory`, `s3://bucket/prefix`, or `package.module:callable` for code of yours."""
+
+    access: Literal["link", "admin"] = "link"
+    """`link`: whoever holds an archive's unguessable address can read it. `admin`: only with the admin token."""
+
+
+class Model(BaseModel):
+    """What compactd should know about a model, on top of its own table."""
+
+    model_config = OPTIONS
+
+    context_window: Positive | None = None
+    """Tokens of input that the model accepts. `null`: what the built-in table says."""
+
+    encoding: Literal["o200k_base", "cl100k_base"] | None = None
+    """The tokeniser for local counts. `null`: what the built-in table says."""
+
+    quirks: tuple[Text, ...] = ()
+    """What is special about the model, for example `alternating_roles`, added to what the built-in table says."""
+
+
+class Limits(BaseModel):
+    """What one process will take on."""
+
+    model_config = OPTIONS
+
+    max_body_bytes: Positive = 67108864
+    """Bytes. A longer request body is passed through without being looked at; so is one that would be longer than
+    this once decompressed."""
+
+    max_header_bytes: Positive = 65536
+    """Bytes of a request's line and headers together. More is refused."""
+
+    max_items: Positive = 100000
+    """A conversation of more items is passed through without being looked at."""
+
+    max_inflight: Positive = 10000
+    """Requests that one worker forwards at the same time. More are refused."""
+
+    max_connections: Positive = 1000
+    """Connections to upstreams that one worker holds."""
+
+    connect_timeout: Seconds = 10
+    """Seconds to wait for a connection to an upstream."""
+
+    read_timeout: Seconds = 600
+    """Seconds to wait for the next byte of an upstream's answer. Long thinking without a stream needs minutes."""
+
+    drain_seconds: Seconds = 30
+    """Seconds that running requests get to finish when compactd is stopped."""
+
+
+class Console(BaseModel):
+    """The web page under `/compactd/`."""
+
+    model_config = OPTIONS
+
+    enabled: bool = True
+    """Serve the page."""
+
+    content: bool = True
+    """Let administrators read messages there. `false`: figures only."""
+
+
+class Log(BaseModel):
+    """What is logged, never message content."""
+
+    model_config = OPTIONS
+
+    level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    """The least serious line to log."""
+
+    format: Literal["auto", "json", "console"] = "auto"
+    """`auto`: readable on a terminal, JSON elsewhere."""
+
+
+def _providers() -> dict[str, Upstream]:
+    return {
+        "openai": Upstream(base_url="https://api.openai.com", formats=("openai-chat", "openai-responses")),
+        "anthropic": Upstream(base_url="https://api.anthropic.com", formats=("anthropic-messages",)),
+        "gemini": Upstream(base_url="https://generativelanguage.googleapis.com", formats=("gemini",)),
+    }
+
+
+class Sections(BaseSettings):
+    """All sections, each sound in itself. `Settings` adds that they fit together."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+        env_prefix="COMPACTD_",
+        env_nested_delimiter="__",
+    )
+
+    listen: Listen = Listen()
+    """Where clients reach compactd."""
+
+    admin: Admin = Admin()
+    """The console, the admin API and the metrics."""
+
+    auth: Auth = Auth()
+    """Who may use compactd when it adds a provider's key of its own."""
+
+    upstreams: dict[Name, Upstream] = Field(default_factory=_providers)
+    """Provider endpoints by name. A name may stand in front of a request's path (`/anthropic/v1/messages`). Upstreams
+    that the file lists take the place of the built-in ones."""
+
+    store: Store = Store()
+    """Where checkpoints, sessions and archives are kept."""
+
+    archive: Archive = Archive()
+    """Where removed messages go."""
+
+    models: dict[Glob, Model] = {}
+    """What compactd should know about models, by glob, on top of its own table. The first glob that matches counts."""
+
+    policies: tuple[Policy, ...] = (Policy(name="default"),)
+    """When and how to compact. The first policy that matches a request is taken; a request without one passes untouched."""
+
+    limits: Limits = Limits()
+    """What one process will take on."""
+
+    console: Console = Console()
+    """The web page under `/compactd/`."""
+
+    log: Log = Log()
+    """What is logged, never message content."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is handed in: `load` layers file, environment and command line, and knows where each value came from."""
+        return (init_settings,)

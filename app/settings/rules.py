@@ -1,0 +1,88 @@
+"""What must hold between sections.
+
+Each rule names the sections that it reads, so that `load` can still check it when another section has faults: everything
+that is wrong is told at once, and nothing is told that only follows from another fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from app.settings.broken import Broken
+from app.settings.options import Sections
+from app.settings.policy import EXTRACTIVE, Policy
+from app.settings.values import nearest
+
+# first path segments that compactd or a wire format needs itself
+_TAKEN = frozenset({"v1", "v1beta", "models", "compactd", "livez", "readyz", "healthz", "metrics"})
+
+
+def broken(sections: Sections, unsound: frozenset[str] = frozenset()) -> list[Broken]:
+    """All broken rules, but for those that read an unsound section."""
+    return [fault for reads, rule in _RULES if unsound.isdisjoint(reads) for fault in rule(sections)]
+
+
+def _upstream_names(sections: Sections) -> Iterator[Broken]:
+    for name in sections.upstreams:
+        if name in _TAKEN:
+            yield Broken(("upstreams", name), "this name is the beginning of a path of ours; choose another one")
+
+
+def _policy_names(sections: Sections) -> Iterator[Broken]:
+    first: dict[str, int] = {}
+    for index, policy in enumerate(sections.policies):
+        if first.setdefault(policy.name, index) != index:
+            text = f"policies[{first[policy.name]}] has this name already; give each policy its own"
+            yield Broken(("policies", index, "name"), text)
+
+
+def _known_upstreams(sections: Sections) -> Iterator[Broken]:
+    known = list(sections.upstreams)
+    for index, policy in enumerate(sections.policies):
+        for place, name in enumerate(policy.match.upstreams):
+            if name not in sections.upstreams:
+                text = f"no upstream has this name{nearest(name, known) or '; there are ' + ', '.join(known)}"
+                yield Broken(("policies", index, "match", "upstreams", place), text)
+
+
+def _client_keys(sections: Sections) -> Iterator[Broken]:
+    if sections.auth.keys or sections.listen.loopback:
+        return
+    for name, upstream in sections.upstreams.items():
+        if upstream.brings_credentials:
+            key = "api_key" if upstream.api_key else "headers"
+            text = "anybody who can connect could spend this key; list clients' own keys in auth.keys, or listen on 127.0.0.1"
+            yield Broken(("upstreams", name, key), text)
+
+
+def _summary_models(sections: Sections) -> Iterator[Broken]:
+    for index, policy in enumerate(sections.policies):
+        name, model = policy.summary_target(sections.upstreams)
+        if name is None or policy.summary_model == EXTRACTIVE:
+            continue
+        loc = ("policies", index, "summary_model")
+        if not model:
+            yield Broken(loc, f"names no model; write {name}:model")
+        elif not sections.upstreams[name].brings_credentials and not _can_meet(policy, name, sections):
+            text = (
+                f"no credentials for it: {name} has no api_key, and this policy's requests go elsewhere; "
+                f"set upstreams.{name}.api_key (any word if it needs none)"
+            )
+            yield Broken(loc, text)
+
+
+def _can_meet(policy: Policy, name: str, sections: Sections) -> bool:
+    """Whether a request that goes to this upstream could fall under the policy; its credentials would serve the summary."""
+    match, serves = policy.match, sections.upstreams[name].formats
+    return (not match.upstreams or name in match.upstreams) and (
+        not match.formats or not set(serves).isdisjoint(match.formats)
+    )
+
+
+_RULES: tuple[tuple[frozenset[str], Callable[[Sections], Iterator[Broken]]], ...] = (
+    (frozenset({"upstreams"}), _upstream_names),
+    (frozenset({"policies"}), _policy_names),
+    (frozenset({"policies", "upstreams"}), _known_upstreams),
+    (frozenset({"policies", "upstreams"}), _summary_models),
+    (frozenset({"auth", "listen", "upstreams"}), _client_keys),
+)

@@ -1,0 +1,53 @@
+"""The settings as the rest of compactd sees them: sections that fit together, and the questions that requests ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from pydantic import model_validator
+
+from app.settings.broken import refuse
+from app.settings.match import globs
+from app.settings.options import Model, Sections
+from app.settings.policy import Policy
+from app.settings.rules import broken
+
+
+class Settings(Sections):
+    """Every option of compactd. Immutable; `Settings()` holds the defaults, whatever the environment says."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        refuse(broken(self))
+        return self
+
+    def policy_for(self, model: str, format: str, upstream: str, headers: Mapping[str, str]) -> Policy | None:
+        """The first policy that matches, or None: then the request passes untouched. `headers` has lower-case names."""
+        for policy in self.policies:
+            if policy.match.covers(model, format, upstream, headers):
+                return policy
+        return None
+
+    def policy_named(self, name: str) -> Policy | None:
+        """The policy of that name (`x-compactd-policy`), or None."""
+        return next((policy for policy in self.policies if policy.name == name), None)
+
+    def model_named(self, name: str) -> Model | None:
+        """What `models` says about a model: the first glob that matches, or None."""
+        return next((model for matches, model in self._models if matches(name)), None)
+
+    def timeouts(self, upstream: str) -> tuple[float, float]:
+        """(connect, read) in seconds for a configured upstream; raises KeyError for any other name."""
+        own = self.upstreams[upstream]
+        return own.connect_timeout or self.limits.connect_timeout, own.read_timeout or self.limits.read_timeout
+
+    @cached_property
+    def public_base(self) -> str:
+        """How clients reach us, without a slash at the end: what archive addresses begin with."""
+        host = f"[{self.listen.host}]" if ":" in self.listen.host and "[" not in self.listen.host else self.listen.host
+        return self.listen.public_url or f"http://{host}:{self.listen.port}"
+
+    @cached_property
+    def _models(self) -> tuple[tuple[Callable[[str], bool], Model], ...]:
+        return tuple((globs([pattern]), model) for pattern, model in self.models.items())

@@ -1,0 +1,55 @@
+"""Keep the last N items, drop what stands before them, and say so in a note.
+
+It guarantees validity, not size: a start inside a tool exchange walks forward past it; if that runs off the end, backward to the latest
+item that is neither call nor result. In a tool loop, and before a new question alike, the window never opens after the current turn's
+request: the question is always there.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from app.core import rules
+from app.core.plan import Plan
+from app.core.view import Facts, View
+from app.strategies.base import Goal
+
+
+class SlidingWindow:
+    name: ClassVar[str] = "sliding_window"
+
+    def plan(self, view: View, goal: Goal) -> Plan | None:
+        facts = view.facts
+        start = first_cuttable(facts)
+        stop = self._opening(facts, goal)
+        if stop is None or not any(not facts[at].note and not facts[at].stays for at in range(start, stop)):
+            return None
+        return Plan(self.name, start, stop, "omitted" if goal.notice else "")
+
+    def _opening(self, facts: list[Facts], goal: Goal) -> int | None:
+        """Where the window opens; None: nowhere that is allowed."""
+        size = len(facts)
+        allowed = rules.cuts(facts)
+        request = rules.current_turn(facts)
+        wanted = max(0, min(size - goal.keep_recent_messages, request))
+
+        def fits(at: int) -> bool:
+            # Without a notice the history must go on beginning with the user (A15, G2).
+            return allowed[at] and (goal.notice or facts[at].opens_turn)
+
+        forward = next((at for at in range(wanted, min(request, size - 1) + 1) if fits(at)), None)
+        if forward is not None:
+            return forward
+        plain = (at for at in range(wanted, -1, -1) if not facts[at].calls and not facts[at].results and fits(at))
+        return next(plain, None)
+
+
+def first_cuttable(facts: list[Facts]) -> int:
+    """Where a cut may begin: after the standing instructions at the start and after the last pinned item before the current turn."""
+    start = rules.head_end(facts)
+    request = rules.current_turn(facts)
+    for at in range(min(request, len(facts)) - 1, start - 1, -1):
+        if facts[at].pinned:
+            allowed = rules.cuts(facts)
+            return next((i for i in range(at + 1, len(facts)) if allowed[i]), len(facts))
+    return start

@@ -1,0 +1,43 @@
+"""Put a short placeholder where old tool results (and, if asked, call arguments) stood.
+
+Structure, ids, order and error flags stay, so the conversation keeps its shape and its story; only the bulk goes. The newest results stay
+readable, and the open round, which the model has yet to answer, is never touched: neither its results nor its call arguments.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from app.core import rules
+from app.core.plan import Clear, Plan
+from app.core.view import View
+from app.strategies.base import Goal
+
+WORTH_CLEARING = 160
+"""Bytes: below this a placeholder would not be shorter than what it replaces."""
+
+
+class ToolResultClearing:
+    name: ClassVar[str] = "tool_result_clearing"
+
+    def plan(self, view: View, goal: Goal) -> Plan | None:
+        facts = view.facts
+        pairing = rules.pair(facts)
+        closed = rules.open_round(facts)
+        places = [(at, ordinal) for at, fact in enumerate(facts) for ordinal in range(len(fact.results))]
+        kept = set(places[max(0, len(places) - goal.keep_recent_tool_results) :])
+        clear: list[Clear] = []
+        for at, ordinal in places:
+            result = facts[at].results[ordinal]
+            old = at < closed and (at, ordinal) not in kept
+            if not old or facts[at].pinned or pairing.tool(facts, (at, ordinal)) in goal.exclude_tools:
+                continue
+            if result.clearable and result.size > WORTH_CLEARING:
+                clear.append(Clear(at, ordinal))
+            call = pairing.call_of.get((at, ordinal))
+            if goal.clear_tool_inputs and call is not None:
+                called = facts[call[0]].calls[call[1]]
+                # Blanking a call that carries reasoning is safe here: its round is closed, and reasoning itself stays.
+                if called.clearable and called.size > 2 and not facts[call[0]].pinned:
+                    clear.append(Clear(*call, inputs=True))
+        return Plan(self.name, clear=tuple(dict.fromkeys(clear))) if clear else None

@@ -1,0 +1,69 @@
+"""What is the memory store's own: bounds and the clock. The rest is in the contract."""
+
+from __future__ import annotations
+
+from app.edge.stores import MemoryStore, StoreOptions
+from app.ports import Archive, Found, SessionChange, StoredCheckpoint, anchor_of
+from tests.contract.test_stores import checkpoint, links
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_checkpoints_are_bounded_by_count_and_what_is_used_stays() -> None:
+    store = MemoryStore(max_items=10)
+    chains = [links(3, name=f"c{n}") for n in range(30)]
+    for chain in chains:
+        await store.put_checkpoint("t", checkpoint(chain, 3))
+        assert (await store.lookup("t", chains[0], "")).checkpoint
+    alive = [number for number, chain in enumerate(chains) if (await store.lookup("t", chain, "")).checkpoint]
+    assert alive == [0, *range(21, 30)]
+
+
+async def test_checkpoints_and_archives_are_bounded_by_bytes() -> None:
+    store = MemoryStore(StoreOptions(max_bytes=100_000))
+    chains = [links(3, name=f"c{n}") for n in range(10)]
+    for number, chain in enumerate(chains):
+        await store.put_checkpoint("t", checkpoint(chain, 3, bytes(10_000)))
+        await store.put_archive(Archive(f"a{number}", "", "t", "s", 1.0, "", bytes(10_000)))
+    assert [bool((await store.lookup("t", chain, "")).checkpoint) for chain in chains] == [False] * 6 + [True] * 4
+    assert len((await store.archives())[0]) == 4
+
+
+async def test_the_clock_decides_every_life() -> None:
+    clock = Clock()
+    options = StoreOptions(session_ttl=10, checkpoint_ttl=20, archive_ttl=30, clock=clock)
+    store, chain = MemoryStore(options), links(5)
+    await store.put_checkpoint("t", checkpoint(chain, 5))
+    await store.update_session("t", "s", SessionChange(add={"requests": 1}))
+    await store.put_archive(Archive("a", "", "t", "s", clock.now, "", b"{}"))
+    lease = await store.acquire("l", 5)
+    clock.now += 5
+    assert lease
+    assert await store.acquire("l", 5)
+    clock.now += 5
+    assert await store.get_session("s") is None
+    clock.now += 9
+    assert (await store.lookup("t", chain, "s")).checkpoint
+    clock.now += 11
+    assert (await store.lookup("t", chain, "s")).checkpoint
+    assert await store.get_archive("a") is None
+    clock.now += 20
+    assert await store.lookup("t", chain, "s") == Found()
+
+
+async def test_what_guarded_learns_replaces_what_was_there() -> None:
+    store, chain = MemoryStore(), links(5)
+    await store.put_checkpoint("t", checkpoint(chain, 5, b"ours"))
+    store.replace_checkpoint("t", checkpoint(chain, 5, b"theirs"))
+    assert (await store.lookup("t", chain, "")).checkpoint == checkpoint(chain, 5, b"theirs")
+    store.replace_checkpoint("t", StoredCheckpoint(chain[4], anchor_of(chain, 5), 5, b"", quarantined=True))
+    assert store.is_quarantined("t", chain[4])
+    assert await store.lookup("t", chain, "") == Found(None, 5)
+    store.forget_checkpoint("t", chain[4])
+    assert await store.lookup("t", chain, "") == Found()
