@@ -34,9 +34,7 @@ class Draft:
     tenant: str
     session: str
     created: float
-
-    def address(self, base: str) -> str:
-        return f"{base}/compactd/archives/{self.id}/{self.capability}"
+    address: str
 
     def filled(
         self, items: Sequence[tuple[int, Slice]], previous: str, strategy: str, level: int, format_name: str, model: str
@@ -51,7 +49,7 @@ class Draft:
         return Archive(self.id, self.capability, self.tenant, self.session, self.created, link, jsonspan.dump(document))
 
 
-def draft_archive(tenant: str, session: str, chain: Sequence[bytes], number: int) -> Draft:
+def draft_archive(base: str, tenant: str, session: str, chain: Sequence[bytes], number: int) -> Draft:
     """Name (`compaction_{session}_{timestamp}_{n}`) and capability (128 bits, hex) for what the n-th compaction will remove."""
     created = time.time()
     secret = blake2b(
@@ -59,7 +57,13 @@ def draft_archive(tenant: str, session: str, chain: Sequence[bytes], number: int
     ).hexdigest()
     name = _UNSAFE.sub("-", session)[:48]
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
-    return Draft(f"compaction_{name}_{when}_{number}_{secret[:4]}", secret, tenant, session, created)
+    ident = f"compaction_{name}_{when}_{number}_{secret[:4]}"
+    return Draft(ident, secret, tenant, session, created, address_of(base, ident, secret))
+
+
+def address_of(base: str, archive_id: str, capability: str) -> str:
+    """Where an archive can be read; `base` is `listen.public_url` or what stands for it."""
+    return f"{base}/compactd/archives/{archive_id}/{capability}"
 
 
 def id_in(address: str) -> str:

@@ -16,14 +16,16 @@ from typing import Any
 from app.core.view import View, size_of
 from app.formats.reading import Opened, Reader
 from app.ports import Session
+from app.registry import Model
 
 COUNT_INLINE = 8 << 10
 """Bytes that are tokenised on the event loop (half a millisecond); more goes to a thread."""
 COUNT_ALWAYS = 4 << 10
 """Up to so many unknown bytes are counted even where they can't matter, for an honest figure."""
-REFERENCES = (b'url"', b"file_id", b"ile_uri", b"ileUri")
-"""Traces of media that are not in the body: their tokens are not bounded by its bytes."""
-REFERENCE_TOKENS = 3_000
+REFERENCE_TOKENS, REFERENCE_BYTES = 3_000, 60
+"""What a picture that the body only refers to may cost, and the least JSON that such a reference takes."""
+LARGEST_RATIO = 2
+"""No provider counts a text as more than so many times the local count; only used where it is not worth looking closer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +50,34 @@ def local(view: View) -> int:
     return sum(entry.tokens if entry.tokens >= 0 else size_of(raw) // 4 for raw, entry in pairs)
 
 
-def most_tokens(opened: Opened) -> int:
-    """More tokens than this body can't have: a byte each, and what lies elsewhere."""
-    return len(opened.body) + _elsewhere(opened)
+def tiny(opened: Opened, trigger: int) -> bool:
+    """Proof without reading: a token takes at least a byte, and what lies elsewhere takes a reference."""
+    return len(opened.body) * REFERENCE_TOKENS // REFERENCE_BYTES < trigger
 
 
-def _elsewhere(opened: Opened) -> int:
-    """A generous figure for media that the body only refers to."""
-    return sum(opened.body.count(trace) for trace in REFERENCES) * REFERENCE_TOKENS
+def bound(opened: Opened, view: View) -> int:
+    """The local count of this request is not above: counts of known items, bytes of the others, media at their figure."""
+    pairs = zip(view.raws, view.entries, strict=True)
+    items = sum(entry.tokens if entry.tokens >= 0 else size_of(raw) + entry.media for raw, entry in pairs)
+    return items + sum(map(size_of, opened.fields.raw.values()))
+
+
+def roughly(opened: Opened, view: View) -> int:
+    """An honest guess where nothing is tokenised: counts of known items, a quarter of all other bytes."""
+    return local(view) + sum(map(size_of, opened.fields.raw.values())) // 4
 
 
 async def estimate(
-    reader: Reader,
-    opened: Opened,
-    client: View,
-    view: View,
-    chain: Sequence[bytes],
-    session: Session | None,
-    trigger: int,
+    reader: Reader, opened: Opened, client: View, view: View, scale: tuple[str, float], trigger: int
 ) -> Estimate:
-    """Count what has to be counted. `client` is the view of the client's own body, `view` the one that would be forwarded."""
+    """Count what has to be counted. `client` is the view of the client's own body, `view` the one that would be forwarded; `scale` as
+    `scale_of` gives it."""
     fixed = reader.fixed(opened)
     unknown = [(raw, entry) for raw, entry in zip(client.raws, client.entries, strict=True) if entry.tokens < 0]
     fixed_bytes = 0 if fixed.tokens >= 0 else sum(map(size_of, opened.fields.raw.values()))
     unknown_bytes = fixed_bytes + sum(size_of(raw) for raw, _ in unknown)
-    known = max(0, fixed.tokens) + sum(entry.tokens for entry in client.entries if entry.tokens >= 0)
-    exact = unknown_bytes <= COUNT_ALWAYS or known + unknown_bytes + _elsewhere(opened) >= trigger
-    source, ratio = _scale(chain, session)
+    exact = unknown_bytes <= COUNT_ALWAYS or bound(opened, client) * LARGEST_RATIO >= trigger
+    source, ratio = scale
     if exact:
         await fill(reader, client)
         await _run(fixed_bytes, reader.count_fixed, opened, fixed)
@@ -85,15 +88,16 @@ async def estimate(
     return Estimate(source, ratio, base, int((local(client) + base) * ratio), int((local(view) + base) * ratio), exact)
 
 
-def _scale(chain: Sequence[bytes], session: Session | None) -> tuple[str, float]:
-    """The rung and the ratio of reported to local tokens: of the longest prefix that a provider has reported on."""
+def scale_of(chain: Sequence[bytes], session: Session | None, model: Model) -> tuple[str, float]:
+    """The rung and the ratio of reported to local tokens: of the longest prefix that a provider has reported on, else of this session so
+    far, else what is known of the model's tokeniser."""
     if session and session.usages:
         depth = {link: at for at, link in enumerate(chain)}
         known = [mark for mark in session.usages if mark.chain in depth and mark.local > 0]
         if known:
             mark = max(known, key=lambda mark: depth[mark.chain])
             return "usage", mark.reported / mark.local
-    return "tiktoken", session.ratio if session and session.ratio > 0 else 1.0
+    return "tiktoken", session.ratio if session and session.ratio > 0 else model.fact("token_ratio", 1.0)
 
 
 async def fill(reader: Reader, view: View) -> None:

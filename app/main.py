@@ -21,6 +21,7 @@ from app.edge.relay import Relay, Wiring
 from app.edge.routing import OWN, Router
 from app.edge.stores import open_store
 from app.edge.stores.guarded import Guarded
+from app.edge.summarizer import ModelSummarizer
 from app.edge.upstream import Upstream
 from app.registry import Registry
 from app.settings import Settings
@@ -42,7 +43,7 @@ class App:
         )  # fmt: skip
         self.store = Guarded(store, kept.timeout, recorder)
         self._upstream = Upstream(max_connections=limits.max_connections)
-        compactor = Compactor(self.store, recorder, settings.public_base)
+        compactor = Compactor(self.store, ModelSummarizer(), recorder, settings.public_base)
         self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
         self._operations = operations(self)
 

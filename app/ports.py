@@ -7,8 +7,13 @@ tested, without a network. Values are frozen; anything that can fail raises `Sto
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from app.core.transcript import Seen
+
+if TYPE_CHECKING:
+    from app.request import Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +202,35 @@ class Recorder(Protocol):
         ...
 
     def archived(self, sink: str, result: str) -> None: ...
+
+    def note(self, event: str, **facts: str) -> None:
+        """Something that an operator may want to know, at INFO."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary and what it cost: tokens that the summariser's provider reported, US dollars (an estimate)."""
+
+    text: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+    def with_appended(self, text: str) -> Summary:
+        return replace(self, text=f"{self.text}\n\n{text}") if text else self
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryJob:
+    """What is to be summarised, and in whose name. `room` is how many local tokens the summary may have at most."""
+
+    ask: Ask
+    items: Sequence[Seen]
+    room: int
+
+
+class Summarizer(Protocol):
+    async def summarize(self, job: SummaryJob) -> Summary:
+        """Ask a model. Raises SummaryFailed."""
+        ...

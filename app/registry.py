@@ -229,11 +229,11 @@ _CLAUDE_SINCE: tuple[tuple[tuple[int, int], tuple[str, ...]], ...] = (
 
 
 def _peelings(name: str) -> Iterator[str]:
-    """The name without its prefixes, then with one harmless suffix less each time."""
-    peeled, longer = _bare(name), ""
-    while peeled not in (longer, ""):
+    """The name without its prefixes, then with one harmless suffix less each time, up to six."""
+    peeled = _bare(name)
+    for _ in range(7):
         yield peeled
-        peeled, longer = _SUFFIX.sub("", peeled), peeled
+        peeled = _SUFFIX.sub("", peeled)
 
 
 def _bare(name: str) -> str:

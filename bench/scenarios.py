@@ -75,6 +75,7 @@ class Bar:
     limit: str
     measured: str  # empty: it could not be measured, which does not meet it
     met: bool
+    nginx: str = ""  # the same of nginx, for bars that are not ratios to it: how quiet was the machine?
 
 
 Results = dict[str, dict[str, list[Sample]]]  # scenario -> target -> rounds
@@ -109,15 +110,54 @@ def pace(sample: Sample) -> float:
     return float(sample.load["events"]) / float(sample.load["seconds"])
 
 
-def _bar(name: str, limit: float, measured: float | None, sign: str = "<=", form: str = ".2f") -> Bar:
-    met = measured is not None and (measured <= limit if sign == "<=" else measured >= limit)
-    return Bar(name, f"{sign} {limit:g}", "" if measured is None else format(measured, form), met)
+def _bar(
+    name: str,
+    limit: float,
+    measured: float | None,
+    form: str = ".2f",
+    *,
+    least: bool = False,
+    nginx: float | None = None,
+) -> Bar:
+    """A bar that wants at most `limit`, or at least that."""
+    met = measured is not None and (measured >= limit if least else measured <= limit)
+    shown, shown_nginx = ("" if value is None else format(value, form) for value in (measured, nginx))
+    return Bar(name, f"{'>=' if least else '<='} {limit:g}", shown, met, shown_nginx)
 
 
 def _failures(results: Results) -> float | None:
     """Errors and rounds without a single answer, over all that compactd was asked."""
     rounds = [sample for targets in results.values() for sample in targets.get(COMPACTD, [])]
     return sum(sample.load["errors"] + (sample.load["requests"] == 0) for sample in rounds) if rounds else None
+
+
+def _crowd_bars(targets: dict[str, list[Sample]]) -> list[Bar]:
+    direct = targets.get("direct", [])
+
+    def lost(target: str) -> float | None:
+        rounds = targets.get(target, [])
+        return sum(sample.load["lost_events"] for sample in rounds) if rounds else None
+
+    def share(target: str) -> float | None:
+        return paired(targets.get(target, []), direct, lambda a, b: pace(a) / pace(b) if pace(b) else 0.0)
+
+    def lag(target: str) -> float | None:
+        return paired(targets.get(target, []), direct, lambda a, b: lag_us(a) - lag_us(b))
+
+    return [
+        _bar(f"{CROWD}: lost events", 0, lost(COMPACTD), ".0f", nginx=lost("nginx")),
+        _bar(f"{CROWD}: events a second, share of direct", PACE_BAR, share(COMPACTD), least=True, nginx=share("nginx")),
+        _bar(f"{CROWD}: lag p50 above direct, us", LAG_BAR_US, lag(COMPACTD), ".0f", nginx=lag("nginx")),
+    ]
+
+
+def _cold_bar(cold: dict[str, list[ColdSample]]) -> Bar:
+    def pause(target: str) -> float | None:
+        pauses = [sample.beside_ms - sample.alone_ms for sample in cold.get(target, []) if sample.large_requests]
+        return statistics.median(pauses) if pauses else None
+
+    name = "cold: longest pause above alone, ms"
+    return _bar(name, PAUSE_BAR_MS, pause(COMPACTD), ".1f", nginx=pause("nginx"))
 
 
 def judge(
@@ -131,24 +171,15 @@ def judge(
     bars: list[Bar] = []
     for scenario in chosen:
         targets = results.get(scenario.name, {})
-        mine = targets.get(COMPACTD, [])
         if scenario.cpu_bar is not None:
-            ratio = cpu_ratio(mine, targets.get("nginx", []))
+            ratio = cpu_ratio(targets.get(COMPACTD, []), targets.get("nginx", []))
             bars.append(_bar(f"{scenario.name}: CPU per request, x nginx", scenario.cpu_bar, ratio))
         outcome = outcomes.get(scenario.name, "")
         bars.append(Bar(f"{scenario.name}: outcome", scenario.outcome, outcome, outcome == scenario.outcome))
         if scenario.name == CROWD:
-            direct = targets.get("direct", [])
-            lost = sum(sample.load["lost_events"] for sample in mine) if mine else None
-            lag = paired(mine, direct, lambda a, b: lag_us(a) - lag_us(b))
-            share = paired(mine, direct, lambda a, b: pace(a) / pace(b) if pace(b) else 0.0)
-            bars.append(_bar(f"{CROWD}: lost events", 0, lost, form="d"))
-            bars.append(_bar(f"{CROWD}: events a second, share of direct", PACE_BAR, share, ">="))
-            bars.append(_bar(f"{CROWD}: lag p50 above direct, us", LAG_BAR_US, lag, form=".0f"))
+            bars += _crowd_bars(targets)
     if cold is not None:
-        pauses = [sample.beside_ms - sample.alone_ms for sample in cold.get(COMPACTD, []) if sample.large_requests]
-        pause = statistics.median(pauses) if pauses else None
-        bars.append(_bar("cold: longest pause above alone, ms", PAUSE_BAR_MS, pause, form=".1f"))
-    bars.append(_bar("idle memory, MB", IDLE_BAR_MB, idle_mb, form=".0f"))
-    bars.append(_bar("errors", 0, _failures(results), form=".0f"))
+        bars.append(_cold_bar(cold))
+    bars.append(_bar("idle memory, MB", IDLE_BAR_MB, idle_mb, ".0f"))
+    bars.append(_bar("errors", 0, _failures(results), ".0f"))
     return bars

@@ -197,7 +197,11 @@ def test_binds_thinking_goes_by_version_in_any_family(model: str, binds: bool, t
         ("claude-opus-4-5", (), ("supports_server_compaction",)),
         ("claude-sonnet-4-5", (), ("supports_server_compaction",)),
         ("claude-sonnet-4-6", ("supports_server_compaction", "adaptive_thinking"), ("no_manual_thinking",)),
-        ("claude-opus-4-7", ("supports_server_compaction", "no_manual_thinking", "no_sampling"), ("thinking_always_on",)),
+        (
+            "claude-opus-4-7",
+            ("supports_server_compaction", "no_manual_thinking", "no_sampling"),
+            ("thinking_always_on",),
+        ),
         ("claude-haiku-5-5", ("supports_server_compaction",), ("thinking_always_on",)),
         ("claude-fable-5", ("supports_server_compaction", "thinking_always_on"), ("binds_thinking",)),
         ("claude-fable-7", ("thinking_always_on", "binds_thinking"), ("supports_server_compaction",)),

@@ -40,6 +40,8 @@ class Plan:
     stop: int = 0
     note: NoteKind = ""
     clear: tuple[Clear, ...] = ()
+    because: str = ""
+    """why it is not what was asked for (a fallback), a short word for the log"""
 
     @property
     def cuts(self) -> bool:

@@ -70,6 +70,7 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     - never so that what follows begins with a tool result (A5, C2, G4)
     - inside a turn that carries reasoning only right before an item that begins a run of reasoning
       (A28, A31; R9 to R11; DeepSeek Q6, Q8)
+    - never between standing instructions in mid-history and the answer that has to follow them (A19)
     """
     size = len(facts)
     allowed = [True] * (size + 1)
@@ -80,7 +81,7 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     opened = 0
     for at in range(1, size):
         opened += depth[at]
-        if opened or facts[at].results:
+        if opened or facts[at].results or _bound(facts[at - 1]):
             allowed[at] = False
     if size and facts[0].results:
         allowed[0] = False
@@ -88,9 +89,15 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
         if not any(facts[at].reasoning for at in range(start, stop)):
             continue
         for at in range(start + 1, stop):
-            if not facts[at].reasoning or facts[at - 1].alone:
+            begins = next((i for i in range(at, stop) if not _bound(facts[i])), at)
+            if not facts[begins].reasoning or facts[at - 1].alone:
                 allowed[at] = False
     return allowed
+
+
+def _bound(fact: Facts) -> bool:
+    """Standing instructions that have no place of their own: they go with the answer after them."""
+    return fact.role == "system" and not fact.stays
 
 
 def _turns(facts: Sequence[Facts]) -> list[tuple[int, int]]:

@@ -70,14 +70,16 @@ class Facts:
 
 
 class Entry:
-    """What is known of one item's bytes: facts, fingerprint (16 bytes), tokens (-1 until counted)."""
+    """What is known of one item's bytes: facts, fingerprint (16 bytes), tokens (-1 until counted), and the tokens of its media, which
+    its bytes don't bound."""
 
-    __slots__ = ("facts", "fingerprint", "tokens")
+    __slots__ = ("facts", "fingerprint", "media", "tokens")
 
-    def __init__(self, facts: Facts, fingerprint: bytes, tokens: int = -1) -> None:
+    def __init__(self, facts: Facts, fingerprint: bytes, tokens: int = -1, media: int = 0) -> None:
         self.facts = facts
         self.fingerprint = fingerprint
         self.tokens = tokens
+        self.media = media
 
 
 class EntryCache:

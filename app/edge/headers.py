@@ -6,6 +6,7 @@ whatever the `Connection` header names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from urllib.parse import parse_qs
@@ -23,6 +24,7 @@ _REQUEST_OWN = frozenset(
     (b"host", b"content-length", b"expect", b"x-compactd-session", b"x-compactd-policy", b"x-compactd-mode")
 )
 CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@/-]{1,128}\Z")
 _CREDENTIAL_NAMES = frozenset(name.encode() for name in CREDENTIALS)
 
 
@@ -105,3 +107,12 @@ def credentials_hash(headers: Headers, query: bytes) -> str:
     if not given.strip():
         return "anonymous"
     return blake2b(given.encode("utf-8", "surrogateescape"), digest_size=24, person=b"compactd-tenant").hexdigest()
+
+
+def session_name(headers: Headers, hint: str) -> str:
+    """The session as the client names it, "" if it does not: its own header as it is, a hint (which may say who somebody is) as a hash."""
+    named = headers.get("x-compactd-session", "")
+    if _PLAIN_NAME.match(named):
+        return named
+    hint = named or hint or headers.get("session_id", "") or headers.get("conversation_id", "")
+    return f"s-{blake2b(hint.encode('utf-8', 'replace'), digest_size=10).hexdigest()}" if hint else ""

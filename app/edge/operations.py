@@ -15,7 +15,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from app import __version__
-from app.archive import whole
+from app.archive import address_of, whole
 from app.edge.preview import Preview, preview
 from app.errors import StoreFailed
 from app.ports import Archive
@@ -145,7 +145,7 @@ def operations(app: App) -> FastAPI:
 
 
 def _head(app: App, archive: Archive) -> dict[str, Any]:
-    address = f"{app.settings.public_base}/compactd/archives/{archive.id}/{archive.capability}"
+    address = address_of(app.settings.public_base, archive.id, archive.capability)
     return {
         "id": archive.id, "session": archive.session, "created": archive.created, "previous": archive.previous, "address": address,
     }  # fmt: skip

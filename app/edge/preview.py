@@ -10,14 +10,16 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from app.compactor import Ask, Compactor
+from app.compactor import Compactor
 from app.edge.routing import Router
 from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
-from app.errors import NotCompactable
+from app.errors import NotCompactable, SummaryFailed
 from app.formats import FORMATS
 from app.formats.reading import open_body
+from app.ports import Summary, SummaryJob
 from app.registry import Registry
+from app.request import Ask
 from app.settings import Settings
 
 
@@ -35,11 +37,18 @@ class _Silent:
         if fault is not None:
             raise fault
 
+    def note(self, event: str, **facts: str) -> None: ...
+
     def archived(self, sink: str, result: str) -> None: ...
 
     def store_seconds(self, op: str, seconds: float) -> None: ...
 
     def store_error(self, op: str) -> None: ...
+
+
+class _NoModel:
+    async def summarize(self, job: SummaryJob) -> Summary:  # noqa: ARG002
+        raise SummaryFailed("offline")
 
 
 async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
@@ -70,7 +79,8 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         if policy is None:
             return {"error": "No policy matches; the request would pass untouched."}
     model = registry.lookup(name, upstream)
-    compactor = Compactor(Guarded(MemoryStore(), 1.0, _Silent()), _Silent(), settings.public_base)
+    silent = _Silent()
+    compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), _NoModel(), silent, settings.public_base)
     outcome = await compactor.decide(Ask(opened, form.name, upstream, model, policy, "preview"))
     return {
         "outcome": outcome.result, "reason": outcome.reason, "policy": policy.name, "upstream": upstream, "format": form.name,

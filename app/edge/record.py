@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from app.compactor import Outcome
 from app.edge.metrics import Metrics
 from app.formats.base import Usage
+from app.request import Outcome
 
 Pair = tuple[bytes, bytes]
 _PROCESS = secrets.token_hex(4)
@@ -151,6 +151,9 @@ class RequestRecorder:
         self._log.error(
             "fault_survived", where=where, kind=type(fault).__name__ if fault else "refused", at=_place(fault)
         )
+
+    def note(self, event: str, **facts: str) -> None:
+        self._log.info(event, **facts)
 
     def archived(self, sink: str, result: str) -> None:
         self.metrics.archives.labels(sink, "ok" if result == "ok" else "failed").inc()

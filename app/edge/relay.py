@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 
-from app.compactor import Ask, Compactor, Outcome
+from app.compactor import Compactor
 from app.edge.bodies import ClientGone, Receive, Watcher, open_coding, take_body
-from app.edge.headers import Headers, credentials_hash, forwarded, returned
+from app.edge.headers import Headers, credentials_hash, forwarded, returned, session_name
 from app.edge.record import Record, RequestRecorder
 from app.edge.routing import Route, Router
 from app.edge.upstream import Upstream
@@ -26,6 +26,7 @@ from app.errors import NotCompactable, UpstreamFailed
 from app.formats import FORMATS
 from app.formats.reading import open_body
 from app.registry import Registry
+from app.request import Ask, Outcome
 from app.settings import Policy, Settings
 
 Send = Any
@@ -56,9 +57,6 @@ class Exchange:
     body: bytes | AsyncIterator[bytes] = b""
     length: int | None = 0
     changed: bool = False
-    streaming_in: bool = False
-    watcher: Watcher | None = None
-    extra: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +114,19 @@ class Relay:
             )
         exchange.route = route
         exchange.record.upstream = route.upstream
-        if route.target and scope["method"] == "POST":
-            exchange.record.format = route.target.format
-            await self._take_conversation(exchange, wiring, route)
-        else:
+        if not route.target or scope["method"] != "POST":
             exchange.record.reason = "not_a_conversation"
-            exchange.body, exchange.length = self._passing_body(exchange, [])
-        await self._exchange(exchange, wiring)
+            await self._stream_through(exchange, wiring, [])
+            return
+        exchange.record.format = route.target.format
+        chunks, whole = await take_body(exchange.receive, wiring.settings.limits.max_body_bytes)
+        if whole:
+            raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            exchange.body, exchange.length = raw, len(raw)
+            await self._while_client_stays(exchange, self._conversation(exchange, wiring, route, raw))
+        else:
+            exchange.record.reason = "too_large"
+            await self._stream_through(exchange, wiring, chunks)
 
     def _admit(self, exchange: Exchange, wiring: Wiring) -> None:
         """Refuse what compactd does not serve at all, and what it can't take on now."""
@@ -136,26 +140,22 @@ class Relay:
         if self.inflight > wiring.settings.limits.max_inflight:
             raise Refused(503, "too_many_requests_inflight", "compactd is at `limits.max_inflight`; try again later.")
 
-    async def _take_conversation(self, exchange: Exchange, wiring: Wiring, route: Route) -> None:
-        """Take the body in, let the compactor decide, and set what will be forwarded."""
-        limit = wiring.settings.limits.max_body_bytes
-        chunks, whole = await take_body(exchange.receive, limit)
-        if not whole:
-            exchange.record.reason = "too_large"
-            exchange.body, exchange.length = self._passing_body(exchange, chunks)
-            return
-        raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        exchange.body, exchange.length = raw, len(raw)
+    async def _conversation(self, exchange: Exchange, wiring: Wiring, route: Route, raw: bytes) -> None:
+        """Let the compactor decide, forward, and hand the answer back."""
         began = time.perf_counter()
         try:
-            await self._while_client_stays(exchange, self._decide(exchange, wiring, route, raw, limit))
+            await self._decide(exchange, wiring, route, raw)
         except NotCompactable as refusal:
             exchange.record.reason = refusal.reason
         exchange.record.deciding = time.perf_counter() - began
+        response = await self._ask_upstream(exchange, wiring)
+        if exchange.changed and response.status_code == 400:
+            response = await self._refused_by_provider(exchange, wiring, response)
+        await self._relay(exchange, response)
 
-    async def _decide(self, exchange: Exchange, wiring: Wiring, route: Route, raw: bytes, limit: int) -> None:
+    async def _decide(self, exchange: Exchange, wiring: Wiring, route: Route, raw: bytes) -> None:
         assert route.target is not None
-        form = FORMATS[route.target.format]
+        form, limit = FORMATS[route.target.format], wiring.settings.limits.max_body_bytes
         coding = exchange.headers.get("content-encoding", "")
         opened = open_body(form, open_coding(raw, coding, limit) if coding else raw)
         named = opened.fields.get("model")
@@ -174,8 +174,12 @@ class Relay:
             model = replace(model, quirks=model.quirks | frozenset(quirks))
         exchange.record.model = wiring.registry.label(name)
         tenant = credentials_hash(exchange.headers, exchange.scope["query_string"])
-        session = exchange.headers.get("x-compactd-session", "") or form.session_hint(opened.fields)
-        outcome = await self._compactor.decide(Ask(opened, form.name, upstream, model, policy, tenant, session))
+        session = session_name(exchange.headers, form.session_hint(opened.fields))
+        scope = exchange.scope
+        ask = Ask(
+            opened, form.name, upstream, model, policy, tenant, session, scope["headers"], scope["query_string"]
+        )
+        outcome = await self._compactor.decide(ask)
         exchange.outcome = outcome
         if outcome.changed:
             exchange.body, exchange.length, exchange.changed = outcome.body, len(outcome.body), True
@@ -198,41 +202,22 @@ class Relay:
             raise Refused(400, "unknown_mode", f"x-compactd-mode is {mode[:100]!r}; it must be on, observe or off.")
         return policy.model_copy(update={"mode": mode})
 
-    def _passing_body(self, exchange: Exchange, taken: list[bytes]) -> tuple[AsyncIterator[bytes] | bytes, int | None]:
-        """A body that is streamed through unseen, with its length if the client told it (None: chunked)."""
-        length = exchange.headers.get("content-length")
-        if not taken and length is None and "transfer-encoding" not in exchange.headers:
-            return b"", None if exchange.scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS") else 0
-
-        async def chunks() -> AsyncIterator[bytes]:
-            for chunk in taken:
-                yield chunk
-            more = True
-            while more:
-                message = await exchange.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                more = message.get("more_body", False)
-                if message.get("body"):
-                    yield message["body"]
-
-        exchange.streaming_in = True
-        return chunks(), int(length) if length is not None and length.isdigit() else None
-
     # Out and back
 
-    async def _exchange(self, exchange: Exchange, wiring: Wiring) -> None:
-        if exchange.streaming_in:
-            # The body comes through `receive`, so leaving shows there.
+    async def _stream_through(self, exchange: Exchange, wiring: Wiring, taken: list[bytes]) -> None:
+        """Forward a request unseen, its body as it comes; `taken` is what was read of it already."""
+        headers = exchange.headers
+        length = headers.get("content-length", "")
+        exchange.length = int(length) if length.isdigit() else None
+        if taken or exchange.length or "transfer-encoding" in headers:
+            # The body comes through `receive`, so that a client that leaves shows there, until the body is complete.
+            exchange.body = _rest_of_body(exchange, taken)
             await self._relay(exchange, await self._ask_upstream(exchange, wiring))
         else:
-            await self._while_client_stays(exchange, self._ask_and_relay(exchange, wiring))
+            await self._while_client_stays(exchange, self._plain(exchange, wiring))
 
-    async def _ask_and_relay(self, exchange: Exchange, wiring: Wiring) -> None:
-        response = await self._ask_upstream(exchange, wiring)
-        if exchange.changed and response.status_code == 400:
-            response = await self._refused_by_provider(exchange, wiring, response)
-        await self._relay(exchange, response)
+    async def _plain(self, exchange: Exchange, wiring: Wiring) -> None:
+        await self._relay(exchange, await self._ask_upstream(exchange, wiring))
 
     async def _refused_by_provider(
         self, exchange: Exchange, wiring: Wiring, response: httpx.Response
@@ -373,6 +358,19 @@ class Relay:
             url = httpx.URL(base_url)
             found = _ADDRESSES[base_url] = (url, url.raw_path.rstrip(b"/"), url.netloc)
         return found
+
+
+async def _rest_of_body(exchange: Exchange, taken: list[bytes]) -> AsyncIterator[bytes]:
+    for chunk in taken:
+        yield chunk
+    more = True
+    while more:
+        message = await exchange.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = message.get("more_body", False)
+        if message.get("body"):
+            yield message["body"]
 
 
 _ADDRESSES: dict[str, tuple[httpx.URL, bytes, bytes]] = {}

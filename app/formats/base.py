@@ -9,24 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from app.core.jsonspan import Edit
+from app.core.transcript import Part
 from app.core.view import Clearing, Facts
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One readable stretch of an item, for counting, transcripts and archives.
-
-    kind       text; call (`name`, `text` = its arguments); result (`text`); reasoning; media (`text` = what it is, e.g. "image/png")
-    tokens     what a medium counts by the provider's formula; texts are counted from `text`
-    """
-
-    kind: Literal["text", "call", "result", "reasoning", "media"]
-    text: str
-    name: str = ""
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +105,6 @@ class Format(Protocol):
     def error(self, status: int, code: str, message: str) -> bytes:
         """An error of compactd's own in this format's shape (JSON text)."""
         ...
+
+
+__all__ = ["Format", "Part", "Target", "Usage"]

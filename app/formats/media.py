@@ -40,7 +40,7 @@ def image_tokens(family: Family, source: Any, detail: str = "") -> int:
 
 def _openai(width: int, height: int) -> int:
     scale = min(1.0, 2048 / max(width, height, 1))
-    width, height = int(width * scale), int(height * scale)
+    width, height = max(1, int(width * scale)), max(1, int(height * scale))
     scale = min(1.0, 768 / max(1, min(width, height)))
     return 85 + 170 * math.ceil(width * scale / 512) * math.ceil(height * scale / 512)
 

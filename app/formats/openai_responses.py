@@ -18,6 +18,7 @@ from app.core.jsonspan import Edit, dump, value
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts, Role
 from app.errors import NotCompactable
+from app.formats import wording
 from app.formats.base import Part, Target, Usage
 from app.formats.responses_items import (
     CALLS,
@@ -41,14 +42,11 @@ _SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
 """They load the tools that later calls name, and come with reasoning: neither may they leave nor outlive it (R38, R10)."""
 _KEPT = Facts("assistant", reasoning=True, alone=True, pinned=True)
 """What we can't see into. `reasoning` and `alone` forbid every cut at its edges but the one before the next request."""
-_CODEX_PROMPTS = ("You are performing a CONTEXT CHECKPOINT COMPACTION", "You have exceeded the maximum number of tokens, please stop")
-"""How Codex' own summary requests begin; source: openai/codex codex-rs/core/templates/compact/prompt.md, in all its versions."""
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size_error|exceeds? the (?:model's )?(?:context window|available context size)"
-    r"|maximum (?:context|prompt) length|tokens exceed the configured limit|greater than the context length|context window exceeds",
-    re.IGNORECASE,
+_CODEX_PROMPTS = (
+    "You are performing a CONTEXT CHECKPOINT COMPACTION",
+    "You have exceeded the maximum number of tokens, please stop",
 )
-_LIMIT = re.compile(r"(?:(?:context|prompt) length is|configured limit of|\"n_ctx\":) ?(\d[\d,]*)|(\d[\d,]*) maximum context length")
+"""How Codex' own summary requests begin; source: openai/codex codex-rs/core/templates/compact/prompt.md, in all its versions."""
 
 
 class OpenAIResponses:
@@ -57,7 +55,13 @@ class OpenAIResponses:
     fields: ClassVar[tuple[str, ...]] = (
         "model", "stream", "instructions", "tools", "text", "prompt_cache_key", "previous_response_id", "conversation", "client_metadata",
     )  # fmt: skip
-    auth_headers: ClassVar[tuple[str, ...]] = ("authorization", "api-key")
+    auth_header: ClassVar[str] = "authorization"
+    terminal: ClassVar[tuple[bytes, ...]] = (
+        b"response.completed",
+        b"response.incomplete",
+        b"response.failed",
+        b'"total_tokens"',
+    )
 
     def target(self, path: str) -> Target | None:
         return Target(self.name) if _PATH.search(path) else None
@@ -67,8 +71,10 @@ class OpenAIResponses:
             return "server_history"
         if kind_of(last) == "compaction_trigger" or _codex_request(fields.get("client_metadata")) == "compaction":
             return "client_compaction"
-        if kind_of(last) == "message" and _text(last.get("content")).startswith(_CODEX_PROMPTS):
-            return "client_compaction"
+        if kind_of(last) == "message" and last.get("role") == "user":
+            text = _text(last.get("content"))
+            if text.startswith(_CODEX_PROMPTS) or wording.asks_for_summary(string(fields.get("instructions")), text):
+                return "client_compaction"
         return ""
 
     def session_hint(self, fields: Mapping[str, Any]) -> str:
@@ -101,7 +107,13 @@ class OpenAIResponses:
         if role != "user":
             return Facts(role, stays=role == "system")
         content = item.get("content")
-        whole = content if isinstance(content, str) else _text(content) if isinstance(content, list) and len(content) == 1 else ""
+        whole = (
+            content
+            if isinstance(content, str)
+            else _text(content)
+            if isinstance(content, list) and len(content) == 1
+            else ""
+        )
         return Facts("user", opens_turn=True, note=is_note(whole))
 
     def parts(self, item: Any) -> Iterator[Part]:
@@ -143,7 +155,9 @@ class OpenAIResponses:
             else:
                 path = facts.results[clearing.ordinal].path
                 shell = kind_of(item) == "shell_call_output"
-                edits.append((path, dump(_cleared_shell(item.get("output"), clearing.text) if shell else clearing.text)))
+                edits.append(
+                    (path, dump(_cleared_shell(item.get("output"), clearing.text) if shell else clearing.text))
+                )
         return edits
 
     def lead(self, item: Any, text: str) -> list[Edit]:
@@ -173,24 +187,18 @@ class OpenAIResponses:
         return later
 
     def overflow(self, status: int, body: bytes) -> int | None:
-        """E2, also as an `error` or `response.failed` event of a stream, and the words of servers that speak this format (E10 to E15)."""
-        if status == 429 or status >= 500:
-            return None
+        """E2, which a stream says in a 200, as an `error` or `response.failed` event; and the words of servers that speak this format."""
+        if status != 200:
+            return wording.overflow(status, body)
         try:
-            answer = value(body)
+            event = value(body)
         except NotCompactable:
-            answer = body.decode("utf-8", "replace")
-        if isinstance(answer, dict):
-            inner = answer.get("response")
-            fault = answer.get("error") or (inner.get("error") if isinstance(inner, dict) else None)
-            answer = fault or (answer if status >= 400 or answer.get("type") == "error" else None)
-        elif status < 400:
             return None
-        text = json_text(answer)
-        if not _TOO_LONG.search(text):
-            return None
-        named = _LIMIT.search(text)
-        return int((named[1] or named[2]).replace(",", "")) if named else 0
+        kind = event.get("type") if isinstance(event, dict) else None
+        if kind == "error":
+            return wording.overflow(400, dump({**event, "type": ""}))
+        response = event.get("response") if kind == "response.failed" else None
+        return wording.overflow(400, dump(response.get("error"))) if isinstance(response, dict) else None
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"
@@ -200,7 +208,9 @@ class OpenAIResponses:
 def _canonical_blocks(blocks: list[Any]) -> Any:
     """Without what is only for display or moves along (cache breakpoints); one plain text is the same as a string."""
     passing = ("annotations", "logprobs", "prompt_cache_breakpoint")
-    same = [{k: v for k, v in b.items() if k not in passing and v is not None} if isinstance(b, dict) else b for b in blocks]
+    same = [
+        {k: v for k, v in b.items() if k not in passing and v is not None} if isinstance(b, dict) else b for b in blocks
+    ]
     only = same[0] if len(same) == 1 else None
     plain = isinstance(only, dict) and set(only) == {"type", "text"} and only["type"] in ("input_text", "output_text")
     return only["text"] if plain and only else same

@@ -129,7 +129,8 @@ class Reader:
 
     def _read(self, raw: Slice) -> Entry:
         item = jsonspan.value(raw)
-        return Entry(self.format.facts(item), fingerprint(self.format.canonical(item)))
+        media = sum(part.tokens for part in self.format.parts(item))
+        return Entry(self.format.facts(item), fingerprint(self.format.canonical(item)), media=media)
 
     def count(self, raws: Sequence[Slice], entries: Sequence[Entry]) -> None:
         """Fill in the tokens of entries that have none yet. Slow: about 15 MB of text a second."""
@@ -175,6 +176,10 @@ class Reader:
             self._rewritten[key] = text
             self._rewritten_size += len(text) + 400
         return text
+
+    def parts(self, raw: Slice) -> tuple[Part, ...]:
+        """An item's readable stretches."""
+        return tuple(self.format.parts(jsonspan.value(raw)))
 
     def text(self, raw: Slice) -> str:
         """An item's plain texts, for repeating them in a note."""

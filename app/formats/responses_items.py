@@ -71,7 +71,9 @@ def call_of(kind: str, item: Mapping[str, Any]) -> Call:
     tool, key, clearable = CALLS[kind]
     given = item.get(key)
     ident = item.get("id") if kind == "mcp_approval_request" else item.get("call_id")
-    return Call(string(ident), tool or string(item.get("name")), (key,), _size(given), clearable and isinstance(given, str))
+    return Call(
+        string(ident), tool or string(item.get("name")), (key,), _size(given), clearable and isinstance(given, str)
+    )
 
 
 def result_of(kind: str, item: Mapping[str, Any]) -> Result:

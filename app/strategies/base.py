@@ -20,16 +20,20 @@ class Goal:
     tokens   the view's items now
     target   where the items should end
     level    1 before a new question, 2 inside a tool loop
+    summary_is_free   the recap needs no model: then there is no reason to drop items without one
     """
 
     tokens: int
     target: int
     level: int
     keep_recent_messages: int = 5
+    keep_recent_turns: int | None = None
     keep_recent_tool_results: int = 3
     clear_tool_inputs: bool = False
     exclude_tools: frozenset[str] = frozenset()
     notice: bool = True
+    combined_order: tuple[str, ...] = ("tool_result_clearing", "sliding_window", "summarize")
+    summary_is_free: bool = False
 
 
 class Strategy(Protocol):

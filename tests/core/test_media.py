@@ -71,6 +71,10 @@ def test_every_jpeg_frame_header_counts(frame: int) -> None:
     assert image_size(base64.b64encode(jpeg(30, 20, frame=frame))) == (30, 20)
 
 
+def test_the_scale_bits_of_lossy_webp_are_no_size() -> None:
+    assert image_size(base64.b64encode(webp_lossy(0x4000 | 300, 0x8000 | 200))) == (300, 200)
+
+
 def test_jpeg_tables_fill_bytes_and_thumbnails_are_leapt_over() -> None:
     tables = segment(0xC4, b"\0" * 40) + segment(0xCC, b"\0\0") + segment(0xDB, b"\1" * 65)
     before = segment(0xE1, b"Exif\0\0" + jpeg(160, 120)) + b"\xff\xff\xff" + tables

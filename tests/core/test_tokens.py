@@ -63,15 +63,25 @@ def test_tokens_never_exceed_bytes(text: str) -> None:
         assert tokens.count(text, name) <= len(text.encode("utf-8", "surrogatepass"))
 
 
-@given(PROSE, st.integers(20, 60))
-def test_pieces_add_up_and_do_not_change_the_count(text: str, size: int) -> None:
-    cut = list(tokens.pieces(text, size))
-    assert "".join(cut) == text
-    assert all(len(piece) <= size for piece in cut)
-    natural = all(tokens._BOUNDARY.match(text, end) for end in _ends(cut))
+@settings(max_examples=200)
+@given(PROSE)
+def test_cutting_at_a_boundary_does_not_change_the_count(text: str) -> None:
     for name in tokens.NAMES:
-        whole = len(tokens.encoding(name).encode_ordinary(text))
-        assert not natural or sum(tokens.count(piece, name) for piece in cut) == whole
+        whole = tokens.count(text, name)
+        for boundary in tokens._BOUNDARY.finditer(text):
+            left, right = text[: boundary.start()], text[boundary.start() :]
+            assert tokens.count(left, name) + tokens.count(right, name) == whole, (left, right)
+
+
+@given(PROSE, st.integers(3, 25))
+def test_pieces_end_at_the_last_boundary(text: str, size: int) -> None:
+    cut, start = list(tokens.pieces(text, size)), 0
+    assert "".join(cut) == text
+    for piece in cut[:-1]:
+        ends = [end for end in range(start + 1, start + size + 1) if tokens._BOUNDARY.match(text, end)]
+        assert len(piece) == (ends[-1] - start if ends else size)
+        start += len(piece)
+    assert len(cut[-1]) <= size
 
 
 @settings(max_examples=20)
@@ -204,11 +214,3 @@ def test_preload_builds_only_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tokens, "_encodings", {})
     tokens.preload("cl100k_base", "nonsense")
     assert list(tokens._encodings) == ["cl100k_base"]
-
-
-def _ends(cut: list[str]) -> list[int]:
-    ends, at = [], 0
-    for piece in cut[:-1]:
-        at += len(piece)
-        ends.append(at)
-    return ends

@@ -6,7 +6,18 @@ import json
 
 import pytest
 
-from app.formats.responses_items import CALLS, COMPACTIONS, HOSTED, OUTPUTS, STANDING, bonds_of, call_of, kind_of, parts_of, result_of
+from app.formats.responses_items import (
+    CALLS,
+    COMPACTIONS,
+    HOSTED,
+    OUTPUTS,
+    STANDING,
+    bonds_of,
+    call_of,
+    kind_of,
+    parts_of,
+    result_of,
+)
 
 PNG = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAgAAAAIACAIAAAB7GkOtAAAAAElFTkSuQmCC"  # 512 x 512
 NAMED = {"name": "ls", "namespace": "files"}
@@ -26,7 +37,16 @@ def test_R23_reference_is_known_by_its_shape() -> None:
 
 @pytest.mark.parametrize("odd", [None, "text", 7, [], {}, {"type": 3}, {"id": "x", "weight": 1}, {"id": ""}])
 def test_anything_else_is_no_kind_we_know(odd: object) -> None:
-    assert kind_of(odd) not in {"message", "reasoning", "item_reference", *CALLS, *OUTPUTS, *HOSTED, *STANDING, *COMPACTIONS}
+    assert kind_of(odd) not in {
+        "message",
+        "reasoning",
+        "item_reference",
+        *CALLS,
+        *OUTPUTS,
+        *HOSTED,
+        *STANDING,
+        *COMPACTIONS,
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,11 +76,13 @@ def test_R6_local_shell_answers_by_call_id_or_by_id_alone() -> None:
 
 
 def test_R7_approval_pairs_by_the_request_id_and_binds_the_call() -> None:
-    request = call_of("mcp_approval_request", {"id": "mcpr_1", "name": "send", "arguments": "{}", "server_label": "mail"})
+    request = call_of(
+        "mcp_approval_request", {"id": "mcpr_1", "name": "send", "arguments": "{}", "server_label": "mail"}
+    )
     response = result_of("mcp_approval_response", {"approval_request_id": "mcpr_1", "approve": True})
     (bond,) = bonds_of({"type": "mcp_call", "id": "mcp_1", "approval_request_id": "mcpr_1"})
     assert request.id == response.id == bond.id == "mcpr_1"
-    assert not (request.clearable or response.clearable or bond.clearable)
+    assert not any(one.clearable for one in (request, response, bond))
 
 
 def test_R39_call_of_a_program_is_bound_to_it() -> None:
@@ -73,7 +95,9 @@ def test_R39_call_of_a_program_is_bound_to_it() -> None:
 def test_what_may_be_cleared_is_measured_in_bytes() -> None:
     assert result_of("function_call_output", {"call_id": "c", "output": "süß"}).size == 5
     listed = [{"type": "input_text", "text": "a"}]
-    assert result_of("function_call_output", {"call_id": "c", "output": listed}).size == len(json.dumps(listed, separators=(",", ":")))
+    assert result_of("function_call_output", {"call_id": "c", "output": listed}).size == len(
+        json.dumps(listed, separators=(",", ":"))
+    )
     assert call_of("function_call", {"call_id": "c", "name": "f", "arguments": '{"a":1}'}).size == 7
     assert not call_of("function_call", {"call_id": "c", "name": "f"}).clearable
 
@@ -82,17 +106,38 @@ def test_what_may_be_cleared_is_measured_in_bytes() -> None:
     ("item", "read"),
     [
         ({"role": "user", "content": "hi"}, [("text", "hi", "")]),
-        ({"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]}, [("text", "a", ""), ("text", "b", "")]),
+        (
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}, "b"]},
+            [("text", "a", ""), ("text", "b", "")],
+        ),
         ({"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, [("text", "no", "")]),
-        ({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "x" * 900}, [("reasoning", "hm", "")]),
+        ({"type": "reasoning", "summary": [{"text": "hm"}], "encrypted_content": "x" * 900}, [("reasoning", "hm", "")]),
         ({"type": "function_call", "name": "ls", "arguments": '{"a":1}', "call_id": "c"}, [("call", '{"a":1}', "ls")]),
-        ({"type": "custom_tool_call", "name": "sql", "input": "select 1", "call_id": "c"}, [("call", "select 1", "sql")]),
-        ({"type": "shell_call", "action": {"commands": ["ls"]}, "call_id": "c"}, [("call", '{"commands":["ls"]}', "shell")]),
-        ({"type": "computer_call", "actions": [{"type": "wait"}], "call_id": "c"}, [("call", '[{"type":"wait"}]', "computer")]),
+        (
+            {"type": "custom_tool_call", "name": "sql", "input": "select 1", "call_id": "c"},
+            [("call", "select 1", "sql")],
+        ),
+        (
+            {"type": "shell_call", "action": {"commands": ["ls"]}, "call_id": "c"},
+            [("call", '{"commands":["ls"]}', "shell")],
+        ),
+        (
+            {"type": "computer_call", "actions": [{"type": "wait"}], "call_id": "c"},
+            [("call", '[{"type":"wait"}]', "computer")],
+        ),
         ({"type": "function_call_output", "output": "ok", "call_id": "c"}, [("result", "ok", "")]),
-        ({"type": "shell_call_output", "output": [{"stdout": "o", "stderr": "e"}], "call_id": "c"}, [("result", "o", ""), ("result", "e", "")]),
-        ({"type": "web_search_call", "id": "ws_1", "action": {"query": "q"}}, [("call", '{"query":"q"}', "web_search")]),
-        ({"type": "mcp_call", "name": "send", "arguments": "{}", "output": "sent"}, [("call", "{}", "send"), ("result", "sent", "")]),
+        (
+            {"type": "shell_call_output", "output": [{"stdout": "o", "stderr": "e"}]},
+            [("result", "o", ""), ("result", "e", "")],
+        ),
+        (
+            {"type": "web_search_call", "id": "ws_1", "action": {"query": "q"}},
+            [("call", '{"query":"q"}', "web_search")],
+        ),
+        (
+            {"type": "mcp_call", "name": "send", "arguments": "{}", "output": "sent"},
+            [("call", "{}", "send"), ("result", "sent", "")],
+        ),
         ({"type": "mcp_list_tools", "tools": [{"name": "t"}]}, [("text", '[{"name":"t"}]', "")]),
         ({"type": "compaction", "encrypted_content": "x" * 900}, []),
         ({"type": "item_reference", "id": "msg_1"}, []),
@@ -113,4 +158,4 @@ def test_pictures_count_by_their_size_wherever_they_stand() -> None:
     ]
     for item in shown:
         media = [part for part in parts_of(item) if part.kind == "media"]
-        assert [part.tokens for part in media] == [tiles], item["type"] if "type" in item else "message"
+        assert [part.tokens for part in media] == [tiles], kind_of(item)

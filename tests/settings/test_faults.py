@@ -317,6 +317,11 @@ def test_a_fault_of_the_environment_names_the_variable(faults: Faults, name: str
     assert faults("log: {}", {name: value})[0].startswith(f"{name}: {fault}")
 
 
+def test_a_replaced_list_is_the_variables_fault_not_the_files(faults: Faults) -> None:
+    (found,) = faults("policies: [{strategy: combined}]", {"COMPACTD_POLICIES": "[{strategy: sumarize}]"})
+    assert found.startswith("COMPACTD_POLICIES: policies[0].strategy: must be summarize")
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"log: {level: \xe9}")
     for name, fault in (

@@ -37,6 +37,9 @@ def violations(body: JSON, *, model: str = "", quirks: frozenset[str] = NO_QUIRK
     waiting = anthropic_pairs.check(messages, continued, found)
     _ending(messages, body, model, found)
     _thinking_first(messages, body, found)
+    asked = dicts(messages[-2].get("content")) if carries_results(messages[-1]) and len(messages) > 1 else []
+    if any(map(anthropic_pairs.from_code, asked)) and not body.get("container"):
+        found.add("A52", "container", "container: required to continue programmatic tool calls")
     seen = anthropic_blocks.check(messages, found)
     anthropic_body.check(body, model, seen, waiting, continued, found)
     return found

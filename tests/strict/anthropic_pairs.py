@@ -86,7 +86,7 @@ class _Book:
                 self.found.add(
                     "A47", f"messages.{i}", f"messages.{i}: only `tool_result` blocks may follow a waiting server tool"
                 )
-            elif any(_from_code(call) for call in self.calls.values()):
+            elif any(from_code(call) for call in self.calls.values()):
                 self.found.add(
                     "A52", f"messages.{i}", f"messages.{i}: only `tool_result` blocks may answer programmatic tool calls"
                 )
@@ -147,7 +147,7 @@ class _Book:
 
     def _caller(self, i: int, j: int, block: JSON) -> None:
         """A53: a call made by running code keeps that server tool waiting, and can't be without it."""
-        if not _from_code(block):
+        if not from_code(block):
             return
         tool_id = block["caller"].get("tool_id")
         if tool_id in self.servers:
@@ -194,6 +194,7 @@ class _Book:
         )
 
 
-def _from_code(block: JSON) -> bool:
+def from_code(block: JSON) -> bool:
+    """Whether running code has made this call (programmatic calling)."""
     caller = block.get("caller")
     return isinstance(caller, dict) and str(caller.get("type")).startswith("code_execution")

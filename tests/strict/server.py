@@ -155,6 +155,8 @@ class StrictProvider:
             return self._error(seen, path, 401, "invalid api key", code="invalid_api_key")
         if path.action == "models":
             return self._models(path, names)
+        if seen.form == "anthropic-messages" and len(seen.raw) > _MAX_ANTHROPIC_BODY:
+            return self._error(seen, path, 413, "Request exceeds the maximum allowed number of bytes.")
         try:
             body = json.loads(decoded(seen))
         except ValueError as problem:
@@ -167,8 +169,6 @@ class StrictProvider:
         if rejection is not None:
             shape = errors.error(seen.form, rejection.status, rejection.message, code=rejection.code)
             return _json(rejection.status, rejection.body or shape, rejection.headers)
-        if seen.form == "anthropic-messages" and len(seen.raw) > _MAX_ANTHROPIC_BODY:
-            return self._error(seen, path, 413, "Request exceeds the maximum allowed number of bytes.")
         return self._judge(seen, path, body)
 
     def _judge(self, seen: Seen, path: Route, body: dict[str, Any]) -> Outgoing:

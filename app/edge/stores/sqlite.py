@@ -233,10 +233,13 @@ class SqliteStore:
         return self.options.clock() + self.options.checkpoint_ttl
 
     async def _write(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        result = await self._worker.run(partial(self._file.write, job))
-        if self._file.sweep_due:
-            self._worker.submit(self._file.sweep)
-        return result
+        try:
+            return await self._worker.run(partial(self._file.write, job))
+        finally:
+            if self._file.sweep_due:
+                self._file.sweep_due = False
+                with contextlib.suppress(StoreFailed):
+                    self._worker.submit(self._file.sweep)
 
     async def _one(self, query: str, key: str) -> tuple[Any, ...] | None:
         """The first row of a query by key (a text) that is alive now."""

@@ -31,6 +31,7 @@ PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqli
 """Failures that say nothing against the connection."""
 
 SWEEP_WRITES, SWEEP_SECONDS, SWEEP_ROWS = 256, 60.0, 200
+SPARE_PAGES = 256
 PAGE_BYTES = 4096
 WAL_BYTES = 32 << 20
 
@@ -47,7 +48,7 @@ class SqliteFile:
         self._db: sqlite3.Connection | None = None
         self._file_id: tuple[int, int] | None = None
         self._writes = 0
-        self._sweep_at = 0.0
+        self._sweep_at = time.monotonic() + SWEEP_SECONDS
         self.sweep_due = False
 
     def read(self, job: Job[T]) -> T:
@@ -66,6 +67,7 @@ class SqliteFile:
             db.execute("BEGIN IMMEDIATE")
             try:
                 result = job(db)
+                self.sweep_due |= self._used(db) > self._limit
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
@@ -88,7 +90,7 @@ class SqliteFile:
         with contextlib.suppress(StoreFailed):
             self.sweep_due = self.write(self._delete_expired)
             self.sweep_due |= self.read(self._used) > self._limit and self.write(self._delete_bulk)
-            self.read(lambda db: db.execute("PRAGMA incremental_vacuum(64)").fetchall())
+            self.sweep_due |= self.read(_give_back)
 
     def close(self) -> None:
         self._close()
@@ -259,6 +261,13 @@ class SqliteFile:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+
+
+def _give_back(db: sqlite3.Connection) -> bool:
+    """Return a batch of free pages to the disk; whether more than a batch is left."""
+    db.execute(f"PRAGMA incremental_vacuum({SPARE_PAGES})").fetchall()
+    left: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    return left > SPARE_PAGES
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -1,5 +1,7 @@
 """What is the embedded store's own: statements, the thread, damage, locks, size. The rest is in the contract."""
 
+# ruff: noqa: ASYNC240 (a test may wait for its disk)
+
 from __future__ import annotations
 
 import asyncio
@@ -200,6 +202,7 @@ class TestWaiting:
         assert time.monotonic() - begun < 5
         assert {type(result) for result in results} == {StoreFailed}
         disk.set()
+        await asyncio.sleep(0.05)  # what was given up is thrown out of the queue
         await store.ping()
         assert await store.get_session("s") is None
         await store.close()
@@ -232,7 +235,7 @@ class TestSize:
             except StoreFailed:
                 failures += 1
         assert path.stat().st_size <= bound
-        assert failures <= 30
+        assert failures == 0
         await store.put_archive(archive(1_000, 100_000))
         assert await store.get_archive("a1000")
         assert await store.get_archive("a0") is None
@@ -263,7 +266,7 @@ class TestSize:
             free = db.execute("PRAGMA freelist_count").fetchone()[0]
         db.close()
         assert left == [0, 0]
-        assert free < 100
+        assert free <= 256
 
 
 async def test_a_lookup_is_two_statements_and_finds_by_anchor(store: SqliteStore) -> None:

@@ -1,0 +1,188 @@
+"""The parts of a Gemini content: which ones call, which ones answer, what can be read in them.
+
+Clients write camelCase or snake_case (G33). Reading takes both; a path into an item takes the key that stands there.
+source: googleapis/python-genai google/genai/types.py, https://ai.google.dev/gemini-api/docs/function-calling.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from app.core.jsonspan import Path, dump
+from app.core.view import Call, Result
+from app.formats.base import Part
+from app.formats.media import image_tokens
+
+_CALLS = ("functionCall", "toolCall", "executableCode")
+_ANSWERS = ("functionResponse", "toolResponse", "codeExecutionResult")
+_MEDIA = ("inlineData", "fileData")
+_DATA = frozenset({"text", *_CALLS, *_ANSWERS, *_MEDIA})
+_ABOUT = frozenset({"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"})
+_MEDIA_TOKENS = 258 * 5
+"""Pages, sound and film whose length we don't know; source: https://ai.google.dev/gemini-api/docs/tokens (258 a page)."""
+
+
+def dicts(parts: Any) -> list[dict[str, Any]]:
+    """The parts that are objects; none if this is no list."""
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def calls_of(parts: list[Any]) -> Iterator[Call]:
+    """Calls of the client's functions. What a signature covers is Google's secret: a signed call keeps its arguments."""
+    for at, part in enumerate(parts):
+        for key in _spelled(part, "functionCall"):
+            call = part[key]
+            signed = any(part.get(name) for name in ("thoughtSignature", "thought_signature"))
+            size = _size(call.get("args"))
+            yield Call(
+                string(call.get("id")),
+                string(call.get("name")),
+                ("parts", at, key, "args"),
+                size,
+                bool(size) and not signed,
+            )
+
+
+def results_of(parts: list[Any]) -> Iterator[Result]:
+    """Answers to them. A second one to the same id (gemini-cli sends them after a resume) belongs to the first."""
+    seen: set[str] = set()
+    for at, part in enumerate(parts):
+        for key in _spelled(part, "functionResponse"):
+            answer = part[key]
+            ident = string(answer.get("id"))
+            if ident not in seen:
+                size = _size(answer.get("response")) + _size(answer.get("parts"))
+                yield Result(ident, string(answer.get("name")), ("parts", at, key, "response"), size)
+            seen |= {ident} - {""}
+
+
+def answers_at(parts: list[Any], path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """(index, key, answer) of the answer that a result's path leads to, and of later ones to the same id."""
+    first, key = int(path[1]), str(path[2])
+    ident = parts[first][key].get("id")
+    yield first, key, parts[first][key]
+    for at in range(first + 1, len(parts)) if ident else ():
+        for again in _spelled(parts[at], "functionResponse"):
+            if parts[at][again].get("id") == ident:
+                yield at, again, parts[at][again]
+
+
+def open_ends(parts: list[Any]) -> tuple[list[Call], list[Result]]:
+    """What the provider ran itself has call and result in one content (G25, G26); these stand in different ones."""
+    calls: list[Call] = []
+    results: list[Result] = []
+    for called, answered in zip(_CALLS[1:], _ANSWERS[1:], strict=True):
+        waiting: list[Call] = []
+        for part in parts:
+            waiting += [
+                Call(string(part[key].get("id")), called, (), 0, clearable=False) for key in _spelled(part, called)
+            ]
+            for key in _spelled(part, answered):
+                if waiting:
+                    waiting.pop(0)
+                else:
+                    results.append(Result(string(part[key].get("id")), called, (), 0, clearable=False))
+        calls += waiting
+    return calls, results
+
+
+def parts_of(parts: Iterable[Any]) -> Iterator[Part]:
+    """The readable stretches."""
+    for part in parts:
+        known = camel(part) if isinstance(part, dict) else {}
+        if isinstance(text := known.get("text"), str):
+            yield Part("reasoning" if known.get("thought") else "text", text)
+        for key in _CALLS:
+            if isinstance(call := known.get(key), dict):
+                given = call.get("args", call.get("code"))
+                yield Part(
+                    "call", json_text(given), string(call.get("name") or call.get("toolType")) or "code_execution"
+                )
+        for key in _ANSWERS:
+            if isinstance(answer := known.get(key), dict):
+                yield Part("result", _answer_text(answer.get("response", answer.get("output"))))
+                yield from parts_of(dicts(answer.get("parts")))
+        for key in _MEDIA:
+            if isinstance(medium := known.get(key), dict):
+                yield _medium(camel(medium))
+        if not is_known(part):
+            yield Part("text", json_text(part))
+
+
+def is_known(part: Any) -> bool:
+    """Is this a part whose meaning we know, or an empty one?"""
+    keys = set(camel(part)) if isinstance(part, dict) else {""}
+    return bool(keys & _DATA) or keys <= _ABOUT
+
+
+def says_something(part: Any) -> bool:
+    return isinstance(part, dict) and any(
+        inner for key, inner in part.items() if key not in ("thoughtSignature", "thought_signature")
+    )
+
+
+def canonical_parts(parts: list[Any]) -> list[Any]:
+    """Without signatures and thoughts, which clients lose, and without a second copy of an answer to one call, which they add."""
+    same: list[Any] = []
+    for part in parts:
+        known = camel(part) if isinstance(part, dict) else part
+        if isinstance(known, dict):
+            thought = known.pop("thought", False)
+            known.pop("thoughtSignature", None)
+            answer = known.get("functionResponse")
+            copied = isinstance(answer, dict) and bool(answer.get("id")) and known in same
+            if thought or copied or not any(known.values()):
+                continue
+        same.append(known)
+    return same
+
+
+def camel(thing: Mapping[str, Any]) -> dict[str, Any]:
+    """With its keys in camelCase and without nulls."""
+    return {_camel_key(key): inner for key, inner in thing.items() if inner is not None}
+
+
+def _camel_key(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+@cache
+def _snake_key(key: str) -> str:
+    return re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), key)
+
+
+def _spelled(part: Any, key: str) -> Iterator[str]:
+    """The key as the client spells it, if an object stands there."""
+    for name in (key, _snake_key(key)) if isinstance(part, dict) else ():
+        if isinstance(part.get(name), dict):
+            yield name
+
+
+def _medium(data: Mapping[str, Any]) -> Part:
+    kind = string(data.get("mimeType")) or "file"
+    return Part(
+        "media", kind, tokens=image_tokens("gemini", data.get("data")) if kind.startswith("image/") else _MEDIA_TOKENS
+    )
+
+
+def _answer_text(answer: Any) -> str:
+    """What the model reads of an answer: most clients wrap one text in an object."""
+    texts = list(answer.values()) if isinstance(answer, dict) else [answer]
+    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json_text(answer)
+
+
+def json_text(thing: Any) -> str:
+    """A string as it is, nothing for None, the JSON of anything else."""
+    return thing if isinstance(thing, str) else "" if thing is None else dump(thing).decode()
+
+
+def string(thing: Any) -> str:
+    return thing if isinstance(thing, str) else ""
+
+
+def _size(thing: Any) -> int:
+    return len(json_text(thing).encode("utf-8", "replace"))

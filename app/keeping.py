@@ -1,0 +1,194 @@
+"""What a request finds in the store and leaves there: checkpoints, archives, sessions.
+
+A store that fails costs a request nothing but what it would have told; the outcome then says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from app import counting
+from app.archive import Draft, draft_archive
+from app.core.plan import Checkpoint, checkpoint_of, left, replay
+from app.core.view import View
+from app.errors import StoreFailed
+from app.ports import (
+    Compaction,
+    Found,
+    Recorder,
+    Session,
+    SessionChange,
+    SharedStore,
+    StoredCheckpoint,
+    UsageMark,
+    anchor_of,
+)
+from app.request import Context, Outcome
+
+if TYPE_CHECKING:
+    from app.rewriting import Attempt
+
+USAGE_MARKS = 8
+"""Reported prefixes that a session remembers; parallel branches of one session share them."""
+DECODED = 2_000
+"""Checkpoints that are kept decoded. They are immutable, so this needs no invalidation."""
+
+
+class Keeper:
+    def __init__(self, store: SharedStore, recorder: Recorder, public_base: str) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._base = public_base
+        self._decoded: dict[bytes, Checkpoint] = {}
+
+    # Before
+
+    async def find(self, context: Context) -> None:
+        """Look up checkpoint and session, and replay the checkpoint."""
+        try:
+            context.found = await self._store.lookup(context.ask.tenant, context.chain, context.session)
+            context.store_failed = self._store.degraded
+        except StoreFailed:
+            context.store_failed = True
+        stored = context.found.checkpoint
+        checkpoint = self._decode(stored) if stored else None
+        if checkpoint is not None and checkpoint.covered <= len(context.client):
+            self._replay(context, checkpoint)
+
+    def _replay(self, context: Context, checkpoint: Checkpoint) -> None:
+        context.view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
+        context.checkpoint = checkpoint
+
+    def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
+        found = self._decoded.get(stored.key)
+        if found is None:
+            found = Checkpoint.decode(stored.value)
+            if found is not None:
+                if len(self._decoded) >= DECODED:
+                    self._decoded.clear()
+                self._decoded[stored.key] = found
+        return found
+
+    async def has_checkpoint(self, context: Context, covered: int) -> bool:
+        found = await self._store.lookup(context.ask.tenant, context.chain[:covered], context.session)
+        return found.checkpoint is not None and found.checkpoint.depth == covered
+
+    async def acquire(self, name: str, seconds: float) -> str | None:
+        return await self._store.acquire(name, seconds)
+
+    async def release(self, name: str, token: str) -> None:
+        await self._store.release(name, token)
+
+    # A new compaction
+
+    def draft(self, context: Context) -> Draft | None:
+        """Name and address of the archive to be, None where the policy wants none."""
+        if not context.ask.policy.archive_history:
+            return None
+        number = (context.checkpoint.number if context.checkpoint else 0) + 1
+        return draft_archive(self._base, context.ask.tenant, context.session, context.chain, number)
+
+    async def archive(self, context: Context, draft: Draft, attempt: Attempt) -> bool:
+        """Store what leaves. False: it could not be stored."""
+        ask, before = context.ask, context.checkpoint.archive if context.checkpoint else ""
+        items = [(index, context.client.raws[index]) for index in left(context.view, attempt.view)]
+        record = await asyncio.to_thread(
+            draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name
+        )
+        try:
+            await self._store.put_archive(record)
+        except StoreFailed as fault:
+            self._recorder.archived("store", type(fault).__name__)
+            return False
+        self._recorder.archived("store", "ok")
+        return True
+
+    async def save(self, context: Context, attempt: Attempt, draft: Draft | None) -> View:
+        """Keep the checkpoint and its record. If another replica settled this prefix first, its outcome counts: the view of that."""
+        number = (context.checkpoint.number if context.checkpoint else 0) + 1
+        archive = draft.address if draft else ""
+        checkpoint = checkpoint_of(attempt.view, attempt.strategy, attempt.level, archive, number)
+        key = context.chain[checkpoint.covered - 1]
+        depth = checkpoint.covered
+        stored = StoredCheckpoint(key, anchor_of(context.chain, depth), depth, checkpoint.encode())
+        try:
+            if await self._store.put_checkpoint(context.ask.tenant, stored):
+                context.checkpoint = checkpoint
+                await self._record(context, attempt, key, archive)
+                return attempt.view
+            context.found = await self._store.lookup(context.ask.tenant, context.chain[:depth], context.session)
+        except StoreFailed:
+            context.store_failed = True
+        theirs = context.found.checkpoint
+        settled = self._decode(theirs) if theirs and theirs.key == key else None
+        if settled is None:
+            context.checkpoint = checkpoint
+            return attempt.view
+        self._replay(context, settled)
+        await counting.fill(context.reader, context.view)
+        return context.view
+
+    async def _record(self, context: Context, attempt: Attempt, key: bytes, archive: str) -> None:
+        """The line for the console and the session's counters; losing them loses no message."""
+        ask, summaries = context.ask, attempt.summaries
+        spent = {
+            "summary_input_tokens": sum(summary.input_tokens for summary in summaries),
+            "summary_output_tokens": sum(summary.output_tokens for summary in summaries),
+            "summary_cost": sum(summary.cost for summary in summaries),
+        }
+        record = Compaction(
+            id=key.hex(), tenant=ask.tenant, session=context.session, created=time.time(), format=ask.format,
+            model=ask.model.name, strategy=attempt.strategy, level=attempt.level, tokens_before=context.counted.now,
+            tokens_after=context.counted.of(attempt.view), count_source=context.counted.source, archive=archive, **spent,
+        )  # fmt: skip
+        change = SessionChange(
+            add={"compactions": 1, **spent},
+            put={
+                "strategy": attempt.strategy, "level": attempt.level, "last_archive": archive, "format": ask.format,
+                "model": ask.model.name,
+            },
+        )  # fmt: skip
+        results = await asyncio.gather(
+            self._store.put_compaction(record),
+            self._store.update_session(ask.tenant, context.session, change),
+            return_exceptions=True,
+        )
+        for failed in results:
+            if isinstance(failed, BaseException) and not isinstance(failed, StoreFailed):
+                raise failed
+
+    # After the provider's answer
+
+    async def quarantine(self, context: Context) -> None:
+        if context.checkpoint is None:
+            return
+        key = context.chain[context.checkpoint.covered - 1]
+        self._decoded.pop(key, None)
+        try:
+            await self._store.quarantine(context.ask.tenant, key)
+            await self._store.update_session(context.ask.tenant, context.session, SessionChange(add={"rejections": 1}))
+        except StoreFailed as fault:
+            self._recorder.fault("quarantine", fault)
+
+    async def settle(self, context: Context, outcome: Outcome, reported: int) -> None:
+        estimate = context.estimate
+        if context.store_failed or estimate is None:
+            return
+        session = context.found.session or Session(context.session, context.ask.tenant)
+        put: dict[str, object] = {"format": context.ask.format, "model": context.ask.model.name}
+        local = estimate.fixed + (context.view if outcome.changed else context.client).tokens
+        if reported > 0 and local > 0 and estimate.exact:
+            mark = UsageMark(context.chain[-1], local, reported)
+            put["usages"] = (mark, *(old for old in session.usages if old.chain != mark.chain))[:USAGE_MARKS]
+            put["ratio"] = reported / local
+        saved = max(0, outcome.before - outcome.after) if outcome.changed else 0
+        change = SessionChange(add={"requests": 1, "tokens_cleared": saved}, put=put)
+        try:
+            await self._store.update_session(context.ask.tenant, context.session, change)
+        except StoreFailed as fault:
+            self._recorder.fault("settle", fault)
+
+
+__all__ = ["Found", "Keeper"]

@@ -1,0 +1,217 @@
+"""From a request that is too long to one that is not: plan, fill the plan's hole, apply, gate.
+
+An attempt is a row of steps, each a plan on what the step before it left (the strategy's own, then the last resorts for a long turn). The
+plans come from strategies and are pure; the only thing that waits is the summary. What an attempt would break, it is dropped for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from app import counting
+from app.archive import Draft
+from app.core import rules
+from app.core.notes import CLEARED_INPUT, cleared_result, omitted_note
+from app.core.plan import Clear, Plan, apply
+from app.core.transcript import Seen
+from app.core.view import View, origin
+from app.errors import SummaryFailed
+from app.filling import Filler, Summary
+from app.keeping import Keeper
+from app.ports import Recorder, Summarizer
+from app.request import Context
+from app.settings import EXTRACTIVE
+from app.strategies import STRATEGIES
+from app.strategies.base import Goal
+from app.strategies.combined import tokens_after
+from app.summaries.recap import recap
+
+LEAST_SHARE_OF_EXCESS = 0.25
+"""A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
+and steps still have to be large and rare."""
+LEAST_RECAP = 600
+"""Tokens that a recap without a model gets even where the target leaves no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    plan: Plan
+    summary: Summary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A rewritten view and how it came about. `settled_elsewhere`: another replica has made this compaction meanwhile."""
+
+    view: View
+    steps: tuple[Step, ...]
+    level: int
+    settled_elsewhere: bool = False
+    summaries: tuple[Summary, ...] = field(default=())
+
+    @property
+    def strategy(self) -> str:
+        return self.steps[0].plan.strategy
+
+
+class Rewriter:
+    def __init__(self, summarizer: Summarizer, keeper: Keeper, recorder: Recorder) -> None:
+        self._filler = Filler(summarizer, keeper)
+        self._recorder = recorder
+
+    async def attempt(self, context: Context, draft: Draft | None) -> Attempt | str:
+        """The rewritten view, or the reason why there is none."""
+        address = draft.address if draft else ""
+        level = rules.level(context.view.facts)
+        plan = STRATEGIES[context.ask.policy.strategy].plan(context.view, self.goal(context, level))
+        if plan is None:
+            return "nothing_to_compact"
+        if plan.because:
+            self._recorder.note("strategy_fell_back", strategy=plan.strategy, because=plan.because)
+        try:
+            step = await self._filled(context, plan)
+        except SummaryFailed as failure:
+            if failure.reason == "settled_elsewhere":
+                return Attempt(context.view, (), level, settled_elsewhere=True)
+            self._recorder.note("summary_failed", reason=failure.reason, fallback=context.ask.policy.summary_fallback)
+            fallback = await self._instead(context, level)
+            if fallback is None:
+                return "summary_failed"
+            step = fallback
+        view = self._applied(context, context.view, step, address)
+        attempt = Attempt(view, (step,), level, summaries=(step.summary,) if step.summary else ())
+        reason = await self._gate(context, view)
+        return reason or attempt
+
+    async def without_archive(self, context: Context, attempt: Attempt) -> Attempt:
+        """The same attempt where what leaves could not be archived: nothing refers to an archive."""
+        view = context.view
+        for step in attempt.steps:
+            view = self._applied(context, view, step, "")
+        await counting.fill(context.reader, view)
+        return replace(attempt, view=view)
+
+    def goal(self, context: Context, level: int) -> Goal:
+        """What the policy asks of a strategy, in local tokens of the view's items."""
+        policy, estimate = context.ask.policy, context.counted
+        target = policy.target_tokens(context.ask.model.context_window)
+        return Goal(
+            tokens=context.view.tokens,
+            target=max(0, int(target / estimate.ratio) - estimate.fixed),
+            level=level,
+            keep_recent_messages=policy.keep_recent_messages,
+            keep_recent_turns=policy.keep_recent_turns,
+            keep_recent_tool_results=policy.keep_recent_tool_results,
+            clear_tool_inputs=policy.clear_tool_inputs,
+            exclude_tools=frozenset(policy.exclude_tools),
+            notice=policy.sliding_window_include_truncation_notice,
+            combined_order=policy.combined_order,
+            summary_is_free=policy.summary_model == EXTRACTIVE,
+        )
+
+    # Filling the hole
+
+    async def _filled(self, context: Context, plan: Plan, extractive: bool = False) -> Step:
+        """The plan with its summary. Raises SummaryFailed."""
+        if plan.note != "summary" or not plan.cuts:
+            return Step(plan)
+        room = self._room(context, plan)
+        items = seen(context, plan)
+        if extractive or context.ask.policy.summary_model == EXTRACTIVE:
+            return Step(plan, await self._filler.extracted(context, items, room))
+        return Step(plan, await self._filler.asked(context, items, room, covered(context, plan)))
+
+    async def _instead(self, context: Context, level: int) -> Step | None:
+        """What the policy wants where no summary could be had."""
+        fallback, goal = context.ask.policy.summary_fallback, self.goal(context, level)
+        if fallback == "pass":
+            return None
+        if fallback == EXTRACTIVE:
+            plan = STRATEGIES[context.ask.policy.strategy].plan(context.view, replace(goal, summary_is_free=True))
+            return await self._filled(context, plan, extractive=True) if plan else None
+        stages = tuple(stage for stage in goal.combined_order if stage != "summarize")
+        name = "combined" if context.ask.policy.strategy == "combined" and stages else fallback
+        plan = STRATEGIES[name].plan(context.view, replace(goal, combined_order=stages))
+        return Step(plan) if plan else None
+
+    def _room(self, context: Context, plan: Plan) -> int:
+        """Local tokens that the recap may take: what is left to the target, a floor, never more than most of what it replaces."""
+        goal = self.goal(context, 0)
+        left = goal.target - tokens_after(context.view, plan)
+        leaving = sum(max(0, context.view.entries[at].tokens) for at in range(plan.start, plan.stop))
+        return max(1, min(max(left, LEAST_RECAP), leaving * 4 // 5))
+
+    # Applying
+
+    def _applied(self, context: Context, view: View, step: Step, address: str) -> View:
+        reader, plan = context.reader, step.plan
+        pairing = rules.pair(view.facts)
+
+        def placeholder(place: Clear) -> str:
+            if place.inputs:
+                return CLEARED_INPUT
+            result = view.entries[place.item].facts.results[place.ordinal]
+            return cleared_result(pairing.tool(view.facts, (place.item, place.ordinal)), result.size, address)
+
+        note: bytes | str = b""
+        if plan.cuts and plan.note:
+            gone, carried = removed(context, view, plan)
+            if step.summary is not None:
+                number = (context.checkpoint.number if context.checkpoint else 0) + 1
+                told = address if context.ask.policy.include_archive_path_in_summary else ""
+                text = recap(step.summary.text, number, told, carried)
+            else:
+                text = omitted_note(gone, carried)
+            note = text if context.quirk("alternating_roles") else reader.format.note(text)
+        return apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries)
+
+    async def _gate(self, context: Context, after: View) -> str:
+        """Why the attempt must be dropped, "" if it may go out: no violation that the client's own request lacks, and worth it."""
+        if rules.violations(after.facts) - rules.violations(context.client.facts):
+            self._recorder.fault("gate", None)
+            return "would_violate"
+        if context.found.quarantined >= after.covered > 0:
+            return "quarantined"
+        await counting.fill(context.reader, after)
+        freed = (context.view.tokens - after.tokens) * context.counted.ratio
+        if freed <= 0:
+            return "no_gain"
+        policy, window = context.ask.policy, context.ask.model.context_window
+        if freed < policy.clear_at_least_tokens(window):
+            return "gain_too_small"
+        excess = context.counted.now - policy.target_tokens(window)
+        return "gain_too_small" if policy.clear_at_least and freed < excess * LEAST_SHARE_OF_EXCESS else ""
+
+
+def seen(context: Context, plan: Plan) -> list[Seen]:
+    """What a cut takes away, for a summariser: the client's originals, not the placeholders of earlier stages; our own earlier notes."""
+    view, reader = context.view, context.reader
+    items = []
+    for at in range(plan.start, plan.stop):
+        index = origin(view.pieces[at])
+        facts = view.entries[at].facts
+        if not facts.stays:
+            raw = context.client.raws[index] if index >= 0 else view.raws[at]
+            items.append(Seen(facts, reader.parts(raw), index))
+    return items
+
+
+def covered(context: Context, plan: Plan) -> int:
+    """How many of the client's items the checkpoint will cover that this cut leads to."""
+    return max(context.view.covered, *(origin(piece) + 1 for piece in context.view.pieces[plan.start : plan.stop]))
+
+
+def removed(context: Context, view: View, plan: Plan) -> tuple[int, Sequence[str]]:
+    """How many of the client's items stand no more before the cut's end, earlier cuts included, and the texts of those that have to be
+    repeated."""
+    client = context.client
+    end = next((origin(piece) for piece in view.pieces[plan.stop :] if origin(piece) >= 0), len(client))
+    kept = {
+        origin(piece)
+        for at, piece in enumerate(view.pieces)
+        if not plan.start <= at < plan.stop or view.entries[at].facts.stays
+    }
+    gone = [index for index in range(end) if index not in kept]
+    carried = [context.reader.text(client.raws[index]) for index in gone if client.entries[index].facts.carried]
+    return len(gone), carried

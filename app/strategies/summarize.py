@@ -1,0 +1,44 @@
+"""Put one recap in the place of everything before the current turn (or before the last N turns).
+
+Before a run the pending question follows the recap verbatim; inside a tool loop the whole current turn does. A prefix that is nothing but
+an earlier recap or notice is never summarised again: then old tool results inside the current turn are cleared instead, and the plan says
+so. What the recap says is a hole in the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from app.core import rules
+from app.core.plan import Plan
+from app.core.view import Facts, View
+from app.strategies.base import Goal
+from app.strategies.sliding_window import first_cuttable
+from app.strategies.tool_result_clearing import ToolResultClearing
+
+
+class Summarize:
+    name: ClassVar[str] = "summarize"
+
+    def plan(self, view: View, goal: Goal) -> Plan | None:
+        facts = view.facts
+        start, stop = first_cuttable(facts), kept_from(facts, goal)
+        if says_something(facts, start, stop) and rules.cuts(facts)[stop]:
+            return Plan(self.name, start, stop, "summary")
+        clearing = ToolResultClearing().plan(view, goal)
+        return replace(clearing, because="nothing_to_summarize") if clearing else None
+
+
+def kept_from(facts: list[Facts], goal: Goal) -> int:
+    """Where the part begins that stays verbatim: the current turn, or the last N turns."""
+    request = rules.current_turn(facts)
+    if not goal.keep_recent_turns:
+        return request
+    openings = [at for at, fact in enumerate(facts) if fact.opens_turn and not fact.note and at <= request]
+    return min(request, openings[-goal.keep_recent_turns]) if len(openings) >= goal.keep_recent_turns else rules.head_end(facts)
+
+
+def says_something(facts: list[Facts], start: int, stop: int) -> bool:
+    """Is there anything in this stretch besides what compactd itself wrote and what stays anyway?"""
+    return any(not facts[at].note and not facts[at].stays for at in range(start, stop))

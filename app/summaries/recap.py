@@ -1,0 +1,43 @@
+"""The recap: the one user-role note that stands where a conversation's earlier part was.
+
+Its frame is fixed and its bytes are a function of what is put in, so the same compaction gives the same prefix on every replica. What a
+summariser wrote is data inside the frame: it can't close it, nor speak for the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+OPENING, CLOSING = "<compaction_summary>", "</compaction_summary>"
+_NUMBER = re.compile(r"\(compaction #(\d+)\)")
+_FRAME = re.compile(r"</?compaction_summary>", re.IGNORECASE)
+
+
+def recap(summary: str, number: int, address: str = "", carried: Sequence[str] = ()) -> str:
+    """The whole note. `address` is where the removed messages can be read ("" leaves the reference out); `carried` are standing
+    instructions that left with them."""
+    parts = [OPENING, f"## Summary of the earlier conversation (compaction #{number})", inner(summary)]
+    if carried:
+        parts += ["## Instructions that were given earlier and still hold", *map(inner, carried)]
+    if address:
+        parts += ["## Reference", f"The messages that this summary replaces can be read in full at: {address}"]
+    parts += [
+        "## Now",
+        "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above.",
+        CLOSING,
+    ]
+    return "\n".join(parts)
+
+
+def inner(text: str) -> str:
+    """Text that can't be mistaken for the frame."""
+    return _FRAME.sub(lambda found: found[0].replace("<", "(").replace(">", ")"), text.strip())
+
+
+def summary_in(text: str) -> str:
+    """The summary that a recap of ours holds, for merging it into the next one; "" if `text` is none."""
+    if not text.startswith(OPENING):
+        return ""
+    body = text[len(OPENING) :].partition("\n## Reference\n")[0].partition("\n## Now\n")[0]
+    return body.lstrip("\n").partition("\n")[2].strip()

@@ -1,0 +1,320 @@
+"""What is the Redis store's own: round trips, keys, a server that is away, full, read-only or slow. The rest is in the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from app.edge.stores import RedisStore, StoreOptions
+from app.edge.stores import redis as module
+from app.errors import StoreFailed
+from app.ports import Archive, Compaction, Found, SessionChange
+from tests.contract.test_stores import archive, checkpoint, compaction, links
+from tests.redis_server import RedisServer, redis_binary
+
+OPTIONS = StoreOptions(timeout=5.0)
+
+
+@pytest.fixture
+def raw(redis_server: RedisServer) -> Iterator[Any]:
+    """A plain client on the server, emptied."""
+    with Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer, raw: Any) -> AsyncIterator[RedisStore]:
+    store = RedisStore(redis_server.url, OPTIONS)
+    yield store
+    await store.close()
+
+
+class Wire:
+    """A TCP relay in front of a server, which counts the client's packets and can delay the answers (seconds)."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.delay = 0.0
+        self.url = ""
+
+    async def relay(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter, port: int) -> None:
+        server_in, server_out = await asyncio.open_connection("127.0.0.1", port)
+
+        async def answers() -> None:
+            while data := await server_in.read(1 << 16):
+                await asyncio.sleep(self.delay)
+                client_out.write(data)
+
+        back = asyncio.create_task(answers())
+        with suppress(OSError):
+            while data := await client_in.read(1 << 16):
+                self.sent += 1
+                server_out.write(data)
+        back.cancel()
+        for end in (server_out, client_out):
+            end.close()
+
+
+@asynccontextmanager
+async def wire_to(server: RedisServer) -> AsyncIterator[Wire]:
+    wire = Wire()
+    relay = await asyncio.start_server(lambda a, b: wire.relay(a, b, server.port), "127.0.0.1", 0)
+    wire.url = f"redis://127.0.0.1:{relay.sockets[0].getsockname()[1]}/0"
+    yield wire
+    relay.close()
+
+
+@asynccontextmanager
+async def server_that(answer: bytes | None) -> AsyncIterator[str]:
+    """The URL of a server that answers everything with these bytes, or never."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            if answer is not None:
+                writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield f"redis://:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    server.close()
+
+
+async def fill(store: RedisStore) -> None:
+    """Use every kind of key there is."""
+    chain = links(9)
+    for depth in (3, 6, 8):
+        await store.put_checkpoint("tenant", checkpoint(chain, depth))
+    await store.quarantine("tenant", chain[7])
+    await store.quarantine("tenant", b"never seen")
+    await store.update_session("tenant", "session", SessionChange(add={"requests": 1, "summary_cost": 0.1}))
+    await store.put_archive(archive("archive", "session"))
+    await store.put_compaction(compaction("compaction", "session"))
+    assert await store.acquire("lease", 60)
+    await store.lookup("tenant", chain, "session")
+
+
+class TestKeys:
+    async def test_every_key_ends_has_one_slot_and_tells_no_names(self, store: RedisStore, raw: Any) -> None:
+        await fill(store)
+        keys = raw.keys()
+        kinds = {key.rpartition(b":")[2].decode() for key in keys}
+        assert kinds == {
+            "index", "checkpoint", "session", "sessions", "tenants", "archive", "archives", "compaction", "compactions", "lease",
+        }  # fmt: skip
+        for key in keys:
+            assert raw.pttl(key) > 0, key
+            assert key.startswith(b"compactd:{")
+            assert key.count(b"{") == key.count(b"}") == 1
+            assert not any(name in key for name in (b"tenant}", b"tenant-", b"{session", b"{archive", b"{compaction"))
+
+    async def test_lists_for_the_console_are_bounded(
+        self, store: RedisStore, raw: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "PER_LIST", 5)
+        now = time.time()
+        for number in range(12):
+            await store.put_compaction(compaction(f"c{number}", "s", now + number))
+            await store.update_session("t", f"s{number}", SessionChange(put={"updated": now + number}))
+        assert [one.id for one in (await store.compactions())[0]] == ["c11", "c10", "c9", "c8", "c7"]
+        assert [one.id for one in (await store.compactions("s"))[0]] == ["c11", "c10", "c9", "c8", "c7"]
+        assert [one.id for one in (await store.sessions())[0]] == ["s11", "s10", "s9", "s8", "s7"]
+
+    async def test_nothing_scans(self, store: RedisStore, raw: Any) -> None:
+        raw.config_resetstat()
+        await fill(store)
+        await store.sessions()
+        await store.archives("session")
+        commands = set(raw.info("commandstats"))
+        assert "cmdstat_zrangebyscore" in commands
+        assert not {name for name in commands if "scan" in name or "keys" in name}
+
+    async def test_values_are_compressed(self, store: RedisStore, raw: Any) -> None:
+        chain = links(2)
+        await store.put_checkpoint("t", checkpoint(chain, 2, b"the same words " * 5_000))
+        [key] = raw.keys("*:checkpoint")
+        assert raw.strlen(key) < 1_000
+
+
+class TestTrips:
+    async def test_a_lookup_is_one_round_trip_once_the_checkpoint_was_seen(
+        self, redis_server: RedisServer, raw: Any
+    ) -> None:
+        chain = links(300)
+        async with wire_to(redis_server) as wire:
+            store = RedisStore(wire.url, OPTIONS)
+            await store.update_session("t", "s", SessionChange(add={"requests": 1}))
+            writer = RedisStore(redis_server.url, OPTIONS)
+            await writer.put_checkpoint("t", checkpoint(chain, 290))
+            trips = []
+            for _ in range(3):
+                before = wire.sent
+                found = await store.lookup("t", chain, "s")
+                assert found.checkpoint == checkpoint(chain, 290)
+                assert found.session
+                trips.append(wire.sent - before)
+            await store.put_checkpoint("t", checkpoint(chain, 300))
+            before = wire.sent
+            assert (await store.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 300)
+            trips.append(wire.sent - before)
+            await store.close()
+            await writer.close()
+        assert trips == [2, 1, 1, 1]
+
+    async def test_a_quarantine_by_another_replica_beats_the_local_cache(
+        self, store: RedisStore, redis_server: RedisServer
+    ) -> None:
+        chain, other = links(5), RedisStore(redis_server.url, OPTIONS)
+        await store.put_checkpoint("t", checkpoint(chain, 5))
+        await store.lookup("t", chain, "s")
+        await other.quarantine("t", chain[4])
+        assert await store.lookup("t", chain, "s") == Found(None, 5)
+        await other.close()
+
+    async def test_a_record_that_the_server_dropped_is_passed_over(
+        self, redis_server: RedisServer, store: RedisStore, raw: Any
+    ) -> None:
+        chain, reader = links(9), RedisStore(redis_server.url, OPTIONS)
+        await store.put_checkpoint("t", checkpoint(chain, 5))
+        shallow = set(raw.keys("*:checkpoint"))
+        await store.put_checkpoint("t", checkpoint(chain, 8))
+        [deep] = set(raw.keys("*:checkpoint")) - shallow
+        raw.delete(deep)
+        assert (await reader.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 5)
+        await reader.close()
+
+    async def test_callers_that_leave_never_mix_up_the_answers_of_others(
+        self, redis_server: RedisServer, raw: Any
+    ) -> None:
+        """A cancelled call leaves an unread answer on its connection, which must not become somebody else's answer."""
+        chains = [links(4, name=f"c{number}") for number in range(20)]
+        chance = random.Random(7)
+        async with wire_to(redis_server) as wire:
+            store = RedisStore(wire.url, OPTIONS)
+            for chain in chains:
+                await store.put_checkpoint("t", checkpoint(chain, 4, chain[3]))
+            wire.delay = 0.005
+            left = 0
+            for _ in range(8):
+                store._values.__init__(10, 1 << 20, time.time)  # every lookup has to ask for the record too
+                tasks = [asyncio.create_task(store.lookup("t", chain, "s")) for chain in chains]
+                leaving = chance.sample(tasks, 10)
+                for task in leaving:
+                    await asyncio.sleep(chance.random() * 0.002)
+                    task.cancel()
+                for task, chain in zip(tasks, chains, strict=True):
+                    try:
+                        found = await task
+                    except asyncio.CancelledError:
+                        left += 1
+                        continue
+                    assert found.checkpoint == checkpoint(chain, 4, chain[3])
+            assert left > 20
+            await store.close()
+
+
+class TestFailures:
+    async def test_a_server_that_refuses(self) -> None:
+        store = RedisStore("redis://:secret@127.0.0.1:1/0", StoreOptions(timeout=2.0))
+        with pytest.raises(StoreFailed, match=r"^lookup: ConnectionError$"):
+            await store.lookup("t", links(3), "s")
+        with pytest.raises(StoreFailed):
+            await store.put_archive(Archive("a", "c", "t", "s", 1.0, "", b"{}"))
+        await store.close()
+
+    async def test_a_server_that_never_answers_costs_the_timeout(self) -> None:
+        async with server_that(None) as url:
+            store = RedisStore(url, StoreOptions(timeout=0.1))
+            begun = time.monotonic()
+            for call in (store.lookup("t", links(300), "s"), store.ping(), store.sessions(), store.acquire("l", 5)):
+                with pytest.raises(StoreFailed):
+                    await call
+            assert time.monotonic() - begun < 3
+            await store.close()
+
+    @pytest.mark.parametrize(
+        "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-99\r\n", b"*1\r\n+secret\r\n", b"-ERR secret\r\n"]
+    )
+    async def test_a_server_that_is_something_else(self, answer: bytes) -> None:
+        async with server_that(answer) as url:
+            store = RedisStore(url, StoreOptions(timeout=1.0))
+            with pytest.raises(StoreFailed) as caught:
+                await store.lookup("t", links(3), "s")
+            assert "secret" not in str(caught.value)
+            await store.close()
+
+    async def test_stored_nonsense_is_a_failure(self, store: RedisStore, raw: Any, redis_server: RedisServer) -> None:
+        chain, reader = links(3), RedisStore(redis_server.url, OPTIONS)
+        await store.put_checkpoint("t", checkpoint(chain, 2))
+        [key] = raw.keys("*:checkpoint")
+        raw.set(key, b"secret nonsense", keepttl=True)
+        with pytest.raises(StoreFailed, match=r"^lookup: \w+$"):
+            await reader.lookup("t", chain, "s")
+        await reader.close()
+
+    async def test_a_server_that_is_full_can_still_be_read(self, store: RedisStore, raw: Any) -> None:
+        chain = links(5)
+        await store.put_checkpoint("t", checkpoint(chain, 2))
+        raw.config_set("maxmemory", "1")
+        try:
+            with pytest.raises(StoreFailed, match=r"^put_checkpoint: OutOfMemoryError$"):
+                await store.put_checkpoint("t", checkpoint(chain, 3))
+            assert (await store.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 2)
+        finally:
+            raw.config_set("maxmemory", "0")
+        assert await store.put_checkpoint("t", checkpoint(chain, 3))
+
+    async def test_a_replica_that_is_read_only_can_still_be_read(self, redis_server: RedisServer, raw: Any) -> None:
+        chain, brief = links(5), StoreOptions(timeout=5.0, checkpoint_ttl=100.0)
+        writer = RedisStore(redis_server.url, brief)
+        await writer.put_checkpoint("t", checkpoint(chain, 2))
+        # Renewing is due at once for a reader whose lives are longer; that it can't be done must not matter.
+        reader = RedisStore(redis_server.url, OPTIONS)
+        raw.replicaof("127.0.0.1", "1")
+        try:
+            with pytest.raises(StoreFailed, match=r"^put_checkpoint: ReadOnlyError$"):
+                await writer.put_checkpoint("t", checkpoint(chain, 3))
+            assert (await reader.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 2)
+        finally:
+            raw.replicaof("NO", "ONE")
+        await writer.close()
+        await reader.close()
+
+    async def test_a_restart_of_the_server_is_survived_and_loses_nothing(self, tmp_path: Path) -> None:
+        binary = redis_binary()
+        if binary is None:
+            pytest.skip("no Redis server")
+        server = RedisServer(binary, tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+        try:
+            chain, store = links(5), RedisStore(server.url, OPTIONS)
+            await asyncio.gather(*(store.put_checkpoint("t", checkpoint(chain, depth)) for depth in (2, 4)))
+            await store.quarantine("t", chain[3])
+            await store.update_session("t", "s", SessionChange(add={"requests": 3}))
+            await asyncio.to_thread(server.stop)
+            with pytest.raises(StoreFailed):
+                await store.lookup("t", chain, "s")
+            await asyncio.to_thread(server.start)
+            found = await store.lookup("t", chain, "s")
+            assert (found.checkpoint, found.quarantined) == (checkpoint(chain, 2), 4)
+            assert found.session is not None
+            assert found.session.requests == 3
+            await store.close()
+        finally:
+            server.stop()
+
+
+async def test_compactions_whose_record_is_gone_are_left_out_of_the_page(store: RedisStore, raw: Any) -> None:
+    for name in ("c1", "c2"):
+        await store.put_compaction(compaction(name))
+    keys = raw.keys("*:compaction")
+    raw.delete(keys[0])
+    [left] = (await store.compactions())[0]
+    assert isinstance(left, Compaction)
