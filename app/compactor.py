@@ -37,23 +37,26 @@ class Compactor:
         self._cache = EntryCache()
         self._readers: dict[tuple[str, str], Reader] = {}
 
-    async def decide(self, ask: Ask) -> Outcome:
-        """What to forward for this request. Never raises, except for cancellation."""
+    async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
+        """What to forward for this request. Never raises, except for cancellation.
+
+        `overflowed`: the provider has just said that it is too long, whatever our count says.
+        """
         try:
-            return await self._decide(ask)
+            return await self._decide(ask, overflowed)
         except NotCompactable as refusal:
             return Outcome(ask.opened.body, "passed", refusal.reason)
         except Exception as fault:
             self._recorder.fault("decide", fault)
             return Outcome(ask.opened.body, "failed", "internal_error")
 
-    async def _decide(self, ask: Ask) -> Outcome:
+    async def _decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
         reader, policy = self._reader(ask), ask.policy
         trigger = policy.trigger_tokens(ask.model.context_window)
         reason = "mode_off" if policy.mode == "off" else reader.format.refusal(ask.opened.fields, ask.opened.last)
         if reason:
             return Outcome(ask.opened.body, "passed", reason)
-        quick = policy.compact_first_request
+        quick = policy.compact_first_request and not overflowed
         if quick and counting.tiny(ask.opened, trigger):
             return self._short(ask, len(ask.opened.body) // 4)
         view = await self._look(ask, reader)
@@ -64,7 +67,9 @@ class Compactor:
         await self._keeper.find(context)
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
         context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, trigger)
-        if context.counted.now < trigger:
+        if overflowed:
+            self._believe(context)
+        elif context.counted.now < trigger:
             return self._forward(context, "below_threshold")
         reason = self._may_not(context)
         if reason:
@@ -137,6 +142,12 @@ class Compactor:
             return "nothing_before_turn"
         return ""
 
+    def _believe(self, context: Context) -> None:
+        """The provider's word against our count: what we counted is at least its window."""
+        now, window = context.counted.now, context.ask.model.context_window
+        if now < window:
+            context.estimate = context.counted.scaled(window / max(1, now))
+
     # The way out
 
     def _forward(self, context: Context, reason: str, new: bool = False) -> Outcome:
@@ -147,7 +158,8 @@ class Compactor:
             result = "observed" if view.changed else result
         elif view.changed:
             pieces = [piece if isinstance(piece, int) else raw_bytes(view.raws[at]) for at, piece in enumerate(view.pieces)]
-            body = jsonspan.splice(body, context.reader.format.history, pieces)
+            sizes = [size_of(raw) for raw in context.client.raws]
+            body = jsonspan.splice(body, context.reader.format.history, pieces, sizes)
         if result == "replayed" and reason == "below_threshold":
             reason = "checkpoint"
         return Outcome(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.view import View, size_of
@@ -38,6 +38,12 @@ class Estimate:
     before: int
     now: int
     exact: bool
+
+    def scaled(self, factor: float) -> Estimate:
+        """The same request, where the count has turned out to be off by so much."""
+        return replace(
+            self, ratio=self.ratio * factor, before=int(self.before * factor), now=int(self.now * factor)
+        )
 
     def of(self, view: View) -> int:
         """The same scale for another view of the same request."""

@@ -7,6 +7,7 @@ other replicas waiting for the checkpoint that comes of it, and a flight goes on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -104,10 +105,8 @@ class Filler:
         raise SummaryFailed("timeout")
 
     async def _release(self, name: str, token: str) -> None:
-        try:
+        with contextlib.suppress(StoreFailed):
             await self._leases.release(name, token)
-        except StoreFailed:
-            pass
 
     def _forget_finished(self) -> None:
         finished = [name for name, flight in self._flights.items() if flight.done()]

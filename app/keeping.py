@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app import counting
 from app.archive import Draft, draft_archive
@@ -133,7 +133,7 @@ class Keeper:
     async def _record(self, context: Context, attempt: Attempt, key: bytes, archive: str) -> None:
         """The line for the console and the session's counters; losing them loses no message."""
         ask, summaries = context.ask, attempt.summaries
-        spent = {
+        spent: dict[str, Any] = {
             "summary_input_tokens": sum(summary.input_tokens for summary in summaries),
             "summary_output_tokens": sum(summary.output_tokens for summary in summaries),
             "summary_cost": sum(summary.cost for summary in summaries),

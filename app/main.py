@@ -14,11 +14,13 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from app.compactor import Compactor
 from app.core import tokens
+from app.edge.exchange import Wiring
+from app.edge.headers import digest
 from app.edge.metrics import Metrics
 from app.edge.operations import operations
 from app.edge.record import RequestRecorder
-from app.edge.relay import Relay, Wiring
-from app.edge.routing import OWN, Router
+from app.edge.relay import Relay
+from app.edge.routing import Router, is_own
 from app.edge.stores import open_store
 from app.edge.stores.guarded import Guarded
 from app.edge.summarizer import ModelSummarizer
@@ -49,7 +51,7 @@ class App:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            if scope["path"].startswith(OWN):
+            if is_own(scope["path"]):
                 await self._operations(scope, receive, send)
             else:
                 await self.relay(scope, receive, send)
@@ -75,6 +77,6 @@ class App:
 
 def _wiring(settings: Settings) -> Wiring:
     log = structlog.get_logger("compactd")
-    return Wiring(
-        settings, Router(settings), Registry(settings.models, lambda text: log.warning("unknown_model", hint=text))
-    )
+    registry = Registry(settings.models, lambda text: log.warning("unknown_model", hint=text))
+    keys = tuple(digest(key.get_secret_value()) for key in settings.auth.keys)
+    return Wiring(settings, Router(settings), registry, keys)

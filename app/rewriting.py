@@ -17,9 +17,9 @@ from app.core.plan import Clear, Plan, apply
 from app.core.transcript import Seen
 from app.core.view import View, origin
 from app.errors import SummaryFailed
-from app.filling import Filler, Summary
+from app.filling import Filler
 from app.keeping import Keeper
-from app.ports import Recorder, Summarizer
+from app.ports import Recorder, Summarizer, Summary
 from app.request import Context
 from app.settings import EXTRACTIVE
 from app.strategies import STRATEGIES

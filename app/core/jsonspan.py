@@ -25,7 +25,6 @@ Edit = tuple[Path, bytes]
 Span = tuple[int, int]
 
 _SEPARATORS = re.compile(rb"[ \t\r\n,]*")
-_SPACE = re.compile(rb"[ \t\r\n]*")
 _KEY = re.compile(rb'[ \t\r\n,]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _object = msgspec.json.Decoder(dict[str, Raw])
 _array = msgspec.json.Decoder(list[Raw])
@@ -76,13 +75,18 @@ def elements(raw: bytes, start: int = 0, stop: int | None = None) -> list[Span]:
         slices = _array.decode(raw[start:stop] if start or stop < len(raw) else raw)
     except (msgspec.DecodeError, RecursionError):
         return _scanned_elements(raw, start, stop)
-    spans = []
+    return _walk(raw, start, [len(memoryview(content)) for content in slices])
+
+
+def _walk(raw: bytes, start: int, sizes: Iterable[int]) -> list[Span]:
+    """Spans of an array's elements whose lengths are known: between them stand only whitespace and commas."""
+    spans, skip = [], _SEPARATORS.match
     at = raw.index(b"[", start) + 1
-    for content in slices:
-        at = _SEPARATORS.match(raw, at).end()  # type: ignore[union-attr]  # matches the empty text too
-        end = at + len(memoryview(content))
-        spans.append((at, end))
-        at = end
+    for size in sizes:
+        found = skip(raw, at)
+        start = found.end() if found else at
+        at = start + size
+        spans.append((start, at))
     return spans
 
 
@@ -114,13 +118,16 @@ def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
     return _replaced(raw, changes)
 
 
-def splice(raw: bytes, key: str, pieces: Sequence[int | bytes]) -> bytes:
+def splice(raw: bytes, key: str, pieces: Sequence[int | bytes], sizes: Sequence[int]) -> bytes:
     """The body with the array under `key` made of `pieces`: an index keeps that element's bytes, bytes are a new element.
 
-    Neighbours that stay neighbours are copied in one slice with what stands between them.
+    `sizes` are the lengths of the array's elements, as reading the body gave them. Neighbours that stay neighbours are copied in one
+    slice with what stands between them.
     """
     start, stop = members(raw)[key]
-    spans = elements(raw, start, stop)
+    spans = _walk(raw, start, sizes)
+    if raw[spans[-1][1] : stop].strip() != b"]":
+        raise NotCompactable("duplicate_key")
     out: list[bytes] = []
     run: list[int] = []
 

@@ -99,14 +99,28 @@ def returned(raw: list[Pair], told: list[Pair]) -> list[Pair]:
     return pairs + told
 
 
+def credentials(headers: Headers, query: bytes) -> list[str]:
+    """The keys that came with a request, without their `Bearer`."""
+    given = [headers.get(name, "") for name in CREDENTIALS]
+    if b"key=" in query:
+        given += parse_qs(query.decode("latin-1")).get("key", [])
+    return [key.removeprefix("Bearer ").strip() for key in given if key]
+
+
 def credentials_hash(headers: Headers, query: bytes) -> str:
     """The tenant: a hash of all credentials that came with the request, "anonymous" without any."""
-    given = "\n".join(headers.get(name, "") for name in CREDENTIALS)
-    if b"key=" in query:
-        given += "\n" + "\n".join(parse_qs(query.decode("latin-1")).get("key", []))
-    if not given.strip():
-        return "anonymous"
-    return blake2b(given.encode("utf-8", "surrogateescape"), digest_size=24, person=b"compactd-tenant").hexdigest()
+    given = credentials(headers, query)
+    return digest("\n".join(given)).hex() if given else "anonymous"
+
+
+def digest(secret: str) -> bytes:
+    """24 bytes that stand for a credential wherever it has to be compared or kept."""
+    return blake2b(secret.encode("utf-8", "surrogateescape"), digest_size=24, person=b"compactd-tenant").digest()
+
+
+def without_key(query: bytes) -> bytes:
+    """The query without the client's own key, which must not reach a provider that compactd has a key for."""
+    return b"&".join(part for part in query.split(b"&") if not part.startswith(b"key="))
 
 
 def session_name(headers: Headers, hint: str) -> str:

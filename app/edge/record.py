@@ -146,6 +146,9 @@ class RequestRecorder:
         self.metrics.rejections.labels(format_name, "invalid_request").inc()
         self._log.warning("provider_rejected_compacted_request", format=format_name, action="sent the original")
 
+    def overflowed(self, format_name: str) -> None:
+        self.metrics.overflows.labels(format_name).inc()
+
     def fault(self, where: str, fault: BaseException | None) -> None:
         self.metrics.faults.labels(where).inc()
         self._log.error(

@@ -15,8 +15,7 @@ from app.formats import FORMATS
 from app.formats.base import Target
 from app.settings import Settings, Upstream
 
-OWN = ("/compactd", "/metrics", "/livez", "/readyz", "/healthz")
-"""Paths that compactd serves itself."""
+_OWN = frozenset({"/compactd", "/metrics", "/livez", "/readyz", "/healthz"})
 _FAMILIES = (
     # What a path without a conversation looks like, per format, for choosing an upstream (models, files, batches, …).
     ("anthropic-messages", ("/v1/messages", "/v1/complete", "/v1/skills")),
@@ -33,6 +32,11 @@ _FAMILIES = (
         ),
     ),
 )
+
+
+def is_own(path: str) -> bool:
+    """Does compactd serve this path itself?"""
+    return path in _OWN or path.startswith("/compactd/")
 
 
 @dataclass(frozen=True, slots=True)

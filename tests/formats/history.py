@@ -12,7 +12,7 @@ from typing import Any
 
 from app.core import jsonspan, rules
 from app.core.plan import Clear, Plan, apply
-from app.core.view import EntryCache, Facts, View, raw_bytes
+from app.core.view import EntryCache, Facts, View, raw_bytes, size_of
 from app.formats import FORMATS
 from app.formats.reading import Reader, open_body
 from tests.strict import VIOLATIONS
@@ -44,7 +44,7 @@ class History:
         text = (NOTE if lead else self.form.note(NOTE)) if plan.note else b""
         after = apply(self.view, self.view, plan, text, lambda _: CLEARED, self._reader.rewrite, self._reader.entries)
         pieces = [piece if isinstance(piece, int) else raw_bytes(raw) for piece, raw in zip(after.pieces, after.raws, strict=True)]
-        return jsonspan.splice(self.body, self.form.history, pieces)
+        return jsonspan.splice(self.body, self.form.history, pieces, [size_of(raw) for raw in self.view.raws])
 
     def cut(self, start: int, stop: int) -> list[Item]:
         """The items that are left, with a note where the cut was."""

@@ -1,32 +1,27 @@
 """Gemini: each wire rule that a cut or a clearing could break, by its id, on real JSON bodies.
 
-A cut is tried at every pair of boundaries that the rules allow. What comes out is judged twice: by `rules.violations`, and by the strict
-provider of the test suite, which knows nothing of the rules.
+Contents are those of Gemini 3: the first call of each step carries a signature.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core import jsonspan, plan, rules
-from app.core.view import EntryCache, View, raw_bytes
+from app.core import jsonspan, rules
+from app.core.plan import Clear, Plan
+from app.core.view import Clearing
 from app.formats import FORMATS
 from app.formats.base import Usage
-from app.formats.reading import Reader, fingerprint, open_body
-from tests.strict import gemini as strict
+from app.formats.reading import fingerprint
+from tests.formats.history import NOTE, History, Item
 
 FORM = FORMATS["gemini"]
-READER = Reader(FORM, "o200k_base", EntryCache())
-NOTE = "[3 earlier messages were removed here by compaction (sliding window); what they said may be missing.]"
 SIGNED = {"thoughtSignature": "c2ln"}
-Item = dict[str, Any]
 
 
 def user(text: str) -> Item:
@@ -48,57 +43,20 @@ def answers(*names: str, **more: Any) -> Item:
     return {"role": "user", "parts": parts}
 
 
-def body_of(*items: Item, **fields: Any) -> bytes:
-    return json.dumps({"contents": list(items), **fields}, ensure_ascii=False).encode()
-
-
-def view_of(body: bytes) -> View:
-    raws = open_body(FORM, body).raws
-    return View(raws, READER.entries(raws))
-
-
-def applied(body: bytes, wish: plan.Plan) -> bytes:
-    view = view_of(body)
-    after = plan.apply(view, view, wish, FORM.note(NOTE), lambda _: "[cleared]", READER.rewrite, READER.entries)
-    pieces = [
-        piece if isinstance(piece, int) else raw_bytes(raw) for piece, raw in zip(after.pieces, after.raws, strict=True)
-    ]
-    return jsonspan.splice(body, "contents", pieces)
-
-
-def every_cut(body: bytes) -> Iterator[tuple[int, int, bytes]]:
-    facts = view_of(body).facts
-    places = [at for at, allowed in enumerate(rules.cuts(facts)) if allowed]
-    question, end = rules.current_turn(facts), rules.open_round(facts)
-    for start, stop in ((a, b) for a in places for b in places if a < b <= end):
-        if not start <= question < stop and not any(fact.pinned for fact in facts[start:stop]):
-            yield start, stop, applied(body, plan.Plan("test", start, stop, "omitted"))
+def talk(*items: Item) -> History:
+    return History("gemini", *items, quirks=frozenset({"thought_signatures"}))
 
 
 def boundaries(*items: Item) -> list[int]:
-    """Where the rules allow a cut, without both ends."""
-    allowed = rules.cuts([FORM.facts(item) for item in items])
-    return [at for at in range(1, len(items)) if allowed[at]]
-
-
-def refusals(body: bytes) -> Counter[str]:
-    return Counter(found.rule for found in strict.violations(json.loads(body), model="gemini-3.8-flash"))
+    return talk(*items).boundaries
 
 
 def assert_never_worse(*items: Item) -> int:
-    """Every cut leaves a body that both judges take if they took the client's. The number of cuts."""
-    body = body_of(*items)
-    own, provider = rules.violations(view_of(body).facts), refusals(body)
-    tried = 0
-    for start, stop, after in every_cut(body):
-        tried += 1
-        assert rules.violations(view_of(after).facts) <= own, (start, stop)
-        assert refusals(after) <= provider, (start, stop)
-    return tried
+    return talk(*items).assert_never_worse()
 
 
 def cleared(item: Item, ordinal: int = 0, inputs: bool = False) -> Item:
-    edits = FORM.clear(item, [plan.Clearing(ordinal, "[cleared]", inputs)])
+    edits = FORM.clear(item, [Clearing(ordinal, "[cleared]", inputs)])
     return json.loads(jsonspan.edit(json.dumps(item).encode(), edits))
 
 

@@ -1,31 +1,28 @@
 """OpenAI Responses: each wire rule that a cut or a clearing could break, by its id, on real JSON bodies.
 
-A cut is tried at every pair of boundaries that the rules allow. What comes out is judged twice: by `rules.violations`, and by the strict
-provider of the test suite, which knows nothing of the rules.
+Calls and reasoning are written as Codex writes them: stateless, with ids and encrypted content.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core import jsonspan, plan, rules
-from app.core.view import EntryCache, View, raw_bytes
+from app.core import jsonspan, rules
+from app.core.plan import Clear, Plan
+from app.core.view import Clearing
 from app.formats import FORMATS
 from app.formats.base import Usage
-from app.formats.reading import Reader, fingerprint, open_body
+from app.formats.reading import fingerprint, open_body
+from tests.formats.history import NOTE, History, Item
 from tests.strict import openai_responses as strict
 
 FORM = FORMATS["openai-responses"]
-READER = Reader(FORM, "o200k_base", EntryCache())
-NOTE = "[3 earlier messages were removed here by compaction (sliding window); what they said may be missing.]"
-Item = dict[str, Any]
 
 
 def user(text: str) -> Item:
@@ -56,58 +53,28 @@ def output(n: int, text: Any = "a.py", **more: Any) -> Item:
     return {"type": "function_call_output", "call_id": f"call_{n}", "output": text, **more}
 
 
-def body_of(*items: Item, **fields: Any) -> bytes:
-    return json.dumps({"model": "gpt-5.6", "store": False, "input": list(items), **fields}, ensure_ascii=False).encode()
+class Talk(History):
+    """Judged also by which item came with which reasoning in the client's own body (R10)."""
+
+    def refusals(self, body: bytes) -> Counter[str]:
+        pairs = strict.reasoning_pairs(json.loads(self.body))
+        return Counter(found.rule for found in strict.violations(json.loads(body), came_with=pairs))
 
 
-def view_of(body: bytes) -> View:
-    raws = open_body(FORM, body).raws
-    return View(raws, READER.entries(raws))
-
-
-def applied(body: bytes, wish: plan.Plan) -> bytes:
-    view = view_of(body)
-    after = plan.apply(view, view, wish, FORM.note(NOTE), lambda _: "[cleared]", READER.rewrite, READER.entries)
-    pieces = [
-        piece if isinstance(piece, int) else raw_bytes(raw) for piece, raw in zip(after.pieces, after.raws, strict=True)
-    ]
-    return jsonspan.splice(body, "input", pieces)
-
-
-def every_cut(body: bytes) -> Iterator[tuple[int, int, bytes]]:
-    facts = view_of(body).facts
-    places = [at for at, allowed in enumerate(rules.cuts(facts)) if allowed]
-    question, end = rules.current_turn(facts), rules.open_round(facts)
-    for start, stop in ((a, b) for a in places for b in places if a < b <= end):
-        if not start <= question < stop and not any(fact.pinned for fact in facts[start:stop]):
-            yield start, stop, applied(body, plan.Plan("test", start, stop, "omitted"))
+def talk(*items: Item) -> Talk:
+    return Talk("openai-responses", *items, model="gpt-5.6", store=False)
 
 
 def boundaries(*items: Item) -> list[int]:
-    """Where the rules allow a cut, without both ends."""
-    allowed = rules.cuts([FORM.facts(item) for item in items])
-    return [at for at in range(1, len(items)) if allowed[at]]
-
-
-def refusals(body: bytes, client: bytes) -> Counter[str]:
-    pairs = strict.reasoning_pairs(json.loads(client))
-    return Counter(found.rule for found in strict.violations(json.loads(body), came_with=pairs))
+    return talk(*items).boundaries
 
 
 def assert_never_worse(*items: Item) -> int:
-    """Every cut leaves a body that both judges take if they took the client's. The number of cuts."""
-    body = body_of(*items)
-    own, provider = rules.violations(view_of(body).facts), refusals(body, body)
-    tried = 0
-    for start, stop, after in every_cut(body):
-        tried += 1
-        assert rules.violations(view_of(after).facts) <= own, (start, stop)
-        assert refusals(after, body) <= provider, (start, stop)
-    return tried
+    return talk(*items).assert_never_worse()
 
 
 def cleared(item: Item, inputs: bool = False) -> Item:
-    edits = FORM.clear(item, [plan.Clearing(0, "[cleared]", inputs)])
+    edits = FORM.clear(item, [Clearing(0, "[cleared]", inputs)])
     return json.loads(jsonspan.edit(json.dumps(item).encode(), edits))
 
 

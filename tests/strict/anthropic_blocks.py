@@ -46,31 +46,28 @@ def check(messages: list[JSON], found: Found) -> Seen:
     last = len(messages) - 1
     for i, message in enumerate(messages):
         role, content = message.get("role"), message.get("content")
-        where = f"messages.{i}"
-        if isinstance(content, str):
-            if not content and not (i == last and role == "assistant"):
-                _empty(where, role, found)
-            elif content.isspace() and not (i == last and role == "assistant"):
-                found.add("A25", where, f"{where}: text content blocks must contain non-whitespace text")
-        elif isinstance(content, list):
-            if not content and not (i == last and role == "assistant"):
-                _empty(where, role, found)
+        if isinstance(content, list):
             for j, block in enumerate(content):
-                _block(where, j, role, block, seen, found)
-        elif not (role == "system" and message.get("output_config")):
-            found.add("A26", where, f"{where}.content: Field required")
+                _block(f"messages.{i}.content.{j}", role, block, seen, found)
+        blank = isinstance(content, str) and content.isspace()
+        # The final assistant message may be empty, a system message may be there for its `output_config` alone.
+        may_be = (i == last and role == "assistant") or (role == "system" and message.get("output_config"))
+        if (blank or not content or not isinstance(content, list | str)) and not may_be:
+            _empty(f"messages.{i}", role, blank, found)
     end = messages[-1].get("content")
     seen.last_block = f"messages.{last}.content.{len(end) - 1}" if isinstance(end, list) and end else ""
     return seen
 
 
-def _empty(where: str, role: object, found: Found) -> None:
+def _empty(where: str, role: object, blank: bool, found: Found) -> None:
+    if blank:
+        found.add("A25", where, f"{where}: text content blocks must contain non-whitespace text")
+        return
     tail = " except for the optional final assistant message" if role == "assistant" else ""
     found.add("A26", where, f"{where}: all messages must have non-empty content{tail}")
 
 
-def _block(parent: str, j: int, role: object, block: Any, seen: Seen, found: Found) -> None:
-    where = f"{parent}.content.{j}"
+def _block(where: str, role: object, block: Any, seen: Seen, found: Found) -> None:
     if not isinstance(block, dict):
         found.add("A26", where, f"{where}: Input should be an object")
         return

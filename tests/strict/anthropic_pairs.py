@@ -50,33 +50,21 @@ class _Book:
     def user(self, i: int, blocks: list[JSON], is_text: bool) -> None:
         answered: set[Any] = set()
         other = is_text
-        foreign = self.continued and i == 0
         for j, block in enumerate(blocks):
             if block.get("type") != "tool_result":
                 other = True
                 continue
             call_id = block.get("tool_use_id")
-            where = f"messages.{i}.content.{j}"
-            if isinstance(call_id, str) and call_id.startswith("srvtoolu_"):
-                self.found.add("A49", where, f"{where}: tool_result for server tool {call_id} is not allowed")
-            elif call_id in answered:
-                self.found.add(
-                    "A7",
-                    where,
-                    f"{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: "
-                    f"{call_id}",
-                )
-            elif call_id in self.calls:
+            call = self.calls.get(call_id)
+            if call is None or call_id in answered:
+                if not (self.continued and i == 0):
+                    self._stray(f"messages.{i}.content.{j}", call_id, call_id in answered)
+            else:
                 answered.add(call_id)
-                self._toolset(where, self.calls[call_id], block)
-            elif not foreign:
-                self.found.add(
-                    "A4",
-                    where,
-                    f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. Each `tool_result` block "
-                    "must have a corresponding `tool_use` block in the previous message.",
-                )
+                if call.get("toolset_name"):
+                    self._toolset(f"messages.{i}.content.{j}", call, block)
             if other and self.calls:
+                where = f"messages.{i}.content.{j}"
                 self.found.add("A3", where, f"{where}: `tool_result` blocks must come first in the message")
         missing = [call_id for call_id in self.calls if call_id not in answered]
         if missing:
@@ -105,14 +93,14 @@ class _Book:
         for j, block in enumerate(blocks):
             kind = block.get("type")
             if kind == "tool_use":
-                self._opens(f"messages.{i}.content.{j}", block, _ID, "^[a-zA-Z0-9_-]+$")
+                self._opens(i, j, block, _ID)
                 self.calls[block.get("id")] = block
                 self._caller(i, j, block)
             elif kind == "server_tool_use":
-                self._opens(f"messages.{i}.content.{j}", block, _SERVER_ID, "^srvtoolu_[a-zA-Z0-9_]+$")
+                self._opens(i, j, block, _SERVER_ID)
                 self.servers[block.get("id")] = (i, block)
             elif kind == "mcp_tool_use":
-                self._opens(f"messages.{i}.content.{j}", block, _ID, "^[a-zA-Z0-9_-]+$")
+                self._opens(i, j, block, _ID)
                 self.remote[block.get("id")] = i
             elif kind == "mcp_tool_result":
                 if self.remote.pop(block.get("tool_use_id"), None) is None:
@@ -135,15 +123,37 @@ class _Book:
                 self._unresolved("A54", i, "mcp_tool_use", call_id)
         return [block for _, block in self.servers.values()]
 
-    def _opens(self, where: str, block: JSON, pattern: re.Pattern[str], shown: str) -> None:
+    def _opens(self, i: int, j: int, block: JSON, pattern: re.Pattern[str]) -> None:
+        """A6, A8, A9: a call has a fresh id of plain characters, and an object as input."""
         call_id = block.get("id")
         if not isinstance(call_id, str) or not pattern.fullmatch(call_id):
-            self.found.add("A8", f"{where}.id", f"{where}.id: String should match pattern '{shown}'")
+            where = f"messages.{i}.content.{j}.id"
+            self.found.add("A8", where, f"{where}: String should match pattern '^{pattern.pattern}$'")
         if call_id in self.seen:
-            self.found.add("A6", f"{where}.id", f"{where}: `tool_use` ids must be unique")
+            where = f"messages.{i}.content.{j}"
+            self.found.add("A6", where, f"{where}: `tool_use` ids must be unique")
         self.seen.add(call_id)
         if not isinstance(block.get("input"), dict):
-            self.found.add("A9", f"{where}.input", f"{where}.input: Input should be a valid dictionary")
+            where = f"messages.{i}.content.{j}.input"
+            self.found.add("A9", where, f"{where}: Input should be a valid dictionary")
+
+    def _stray(self, where: str, call_id: object, again: bool) -> None:
+        """A4, A7, A49: a result that answers no open call of the message before."""
+        if isinstance(call_id, str) and call_id.startswith("srvtoolu_"):
+            self.found.add("A49", where, f"{where}: tool_result for server tool {call_id} is not allowed")
+        elif again:
+            self.found.add(
+                "A7",
+                where,
+                f"{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}",
+            )
+        else:
+            self.found.add(
+                "A4",
+                where,
+                f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. Each `tool_result` block must "
+                "have a corresponding `tool_use` block in the previous message.",
+            )
 
     def _caller(self, i: int, j: int, block: JSON) -> None:
         """A53: a call made by running code keeps that server tool waiting, and can't be without it."""
@@ -157,9 +167,7 @@ class _Book:
 
     def _toolset(self, where: str, call: JSON, result: JSON) -> None:
         """A12: a toolset member's result repeats the toolset and holds text, images and one browser state."""
-        toolset = call.get("toolset_name")
-        if toolset is None:
-            return
+        toolset = call["toolset_name"]
         if result.get("toolset_name") != toolset:
             self.found.add("A12", where, f"{where}.toolset_name: Input should be '{toolset}'")
         kinds = [part.get("type") for part in dicts(result.get("content"))]

@@ -58,7 +58,7 @@ def violations(body: JSON, *, model: str = "", quirks: frozenset[str] = NO_QUIRK
         return found
     cached = bool(_get(body, "cachedContent", "cached_content"))
     _fields(body, cached, found)
-    kinds = [_parts(f"contents[{i}]", content, found) for i, content in enumerate(contents)]
+    kinds = [_parts(i, content, found) for i, content in enumerate(contents)]
     _turns(contents, kinds, cached, found)
     _pairs_by_model(contents, kinds, found)
     version = gemini_version(model)
@@ -79,30 +79,39 @@ def _is_model(content: JSON) -> bool:
     return content.get("role") == "model"
 
 
-def _parts(where: str, content: JSON, found: Found) -> list[str]:
+def _parts(i: int, content: JSON, found: Found) -> list[str]:
     """G1, G18, G19. Returns what each part is; `""` for a kind that is not known."""
     if content.get("role") not in ("user", "model", "function", None):
-        found.add("G1", f"{where}.role", "Please use a valid role: user, model.")
+        found.add("G1", f"contents[{i}].role", "Please use a valid role: user, model.")
     parts = content.get("parts")
     if not isinstance(parts, list) or not parts:
-        found.add("G19", f"{where}.parts", f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty.")
+        where = f"contents[{i}].parts"
+        found.add("G19", where, f"* GenerateContentRequest.{where}: contents.parts must not be empty.")
         return []
-    return [_part(f"{where}.parts[{j}]", part, found) for j, part in enumerate(parts)]
+    return [_part(part) or _odd_part(f"contents[{i}].parts[{j}]", part, found) for j, part in enumerate(parts)]
 
 
-def _part(where: str, part: JSON, found: Found) -> str:
-    data = [key for key in part if key in _KINDS]
-    if len(data) == 1:
-        kind = _KINDS[data[0]]
-        value = part[data[0]]
+def _part(part: JSON) -> str:
+    """What a part is, if it holds exactly one thing that is known and not empty."""
+    kind = ""
+    for key, value in part.items():
+        one = _KINDS.get(key)
+        if one is None:
+            continue
         # A signature may arrive in a part whose text is empty, and comes back so.
-        if kind != "text" or value or _get(part, "thoughtSignature", "thought_signature"):
-            return kind
-    elif not data and any(key not in _BESIDES for key in part):
-        return ""
-    elif len(data) > 1:
+        if kind or (value == "" and not _get(part, "thoughtSignature", "thought_signature")):
+            return ""
+        kind = one
+    return kind
+
+
+def _odd_part(where: str, part: JSON, found: Found) -> str:
+    data = [key for key in part if key in _KINDS]
+    if len(data) > 1:
         found.add("G18", where, f"* {where}.data: oneof field 'data' is already set.")
         return _KINDS[data[0]]
+    if not data and any(key not in _BESIDES for key in part):
+        return ""
     found.add("G18", where, f"* {where}.data: required oneof field 'data' must have one initialized field")
     return "text"
 
@@ -112,36 +121,35 @@ def _turns(contents: list[JSON], kinds: list[list[str]], cached: bool, found: Fo
     last = len(contents) - 1
     calls: list[JSON] = []
     for i, content in enumerate(contents):
-        where = f"contents[{i}]"
         responses = _values(content, kinds[i], "response")
         if len(responses) > len(calls) > 0:
             responses = _without_twins(responses)
         if calls and len(responses) != len(calls):
             found.add(
                 "G3",
-                where,
+                f"contents[{i}]",
                 "Please ensure that the number of function response parts is equal to the number of function call parts "
                 "of the function call turn.",
             )
         elif calls:
-            _answers(where, calls, responses, found)
+            _answers(i, calls, responses, found)
         elif responses and not (cached and i == 0):
             found.add(
                 "G4",
-                where,
+                f"contents[{i}]",
                 "Please ensure that function response turn comes immediately after a function call turn.",
             )
         for response in responses:
             if not isinstance(response.get("response"), dict):
-                found.add("G9", where, "functionResponse.response: Expected an object")
+                found.add("G9", f"contents[{i}]", "functionResponse.response: Expected an object")
         calls = _values(content, kinds[i], "call") if _is_model(content) else []
         for call in calls:
             if not isinstance(call.get("args"), dict | None):
-                found.add("G10", where, "functionCall.args: Expected an object")
+                found.add("G10", f"contents[{i}]", "functionCall.args: Expected an object")
         if calls and (_is_model(contents[i - 1]) if i else not cached):
             found.add(
                 "G2",
-                where,
+                f"contents[{i}]",
                 "Please ensure that function call turn comes immediately after a user turn or after a function response turn.",
             )
     if _is_model(contents[last]):
@@ -167,13 +175,15 @@ def _without_twins(responses: list[JSON]) -> list[JSON]:
     return once
 
 
-def _answers(where: str, calls: list[JSON], responses: list[JSON], found: Found) -> None:
+def _answers(i: int, calls: list[JSON], responses: list[JSON], found: Found) -> None:
     """G9: each response names its call, and repeats its id if there is one."""
+    if len(calls) == 1 and (calls[0].get("id"), calls[0].get("name")) == (responses[0].get("id"), responses[0].get("name")):
+        return
     asked = Counter((call.get("id"), call.get("name")) for call in calls)
     given = Counter((response.get("id"), response.get("name")) for response in responses)
     for call_id, name in asked - given:
         if call_id is not None or not any(name == other for _, other in given):
-            found.add("G9", where, f"no functionResponse for functionCall '{name}' with id {call_id}")
+            found.add("G9", f"contents[{i}]", f"no functionResponse for functionCall '{name}' with id {call_id}")
 
 
 def _pairs_by_model(contents: list[JSON], kinds: list[list[str]], found: Found) -> None:
@@ -233,8 +243,9 @@ def _fields(body: JSON, cached: bool, found: Found) -> None:
         )
     if isinstance(system, dict):
         for j, part in enumerate(dicts(system.get("parts"))):
-            if _part(f"systemInstruction.parts[{j}]", part, found) != "text":
-                found.add("G23", f"systemInstruction.parts[{j}]", "systemInstruction: only text parts are supported")
+            where = f"systemInstruction.parts[{j}]"
+            if (_part(part) or _odd_part(where, part, found)) != "text":
+                found.add("G23", where, "systemInstruction: only text parts are supported")
     if not isinstance(config, dict):
         return
     calling = _get(config, "functionCallingConfig", "function_calling_config")

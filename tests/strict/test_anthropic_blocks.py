@@ -63,6 +63,8 @@ def test_A26_no_empty_message() -> None:
     assert rules(ASK, assistant(""), ASK) == {"A26"}
     assert rules(user("")) == {"A26"}
     assert rules({"role": "user"}) == {"A26"}
+    assert rules({"role": "user", "content": 7}) == {"A26"}
+    assert rules({"role": "user", "content": ["hi"]}) == {"A26"}
 
 
 def test_A32_thinking_may_be_empty_but_signed() -> None:

@@ -123,7 +123,7 @@ def test_G20_contents_are_not_empty() -> None:
 def test_G21_cached_content_stands_alone() -> None:
     assert rules(ASK, cachedContent="cachedContents/1") == set()
     for key in ("systemInstruction", "tools", "toolConfig"):
-        value = [{"functionDeclarations": []}] if key == "tools" else {"parts": [{"text": "hi"}]}
+        value: Any = [{"functionDeclarations": []}] if key == "tools" else {"parts": [{"text": "hi"}]}
         assert rules(ASK, cachedContent="cachedContents/1", **{key: value}) == {"G21"}
 
 

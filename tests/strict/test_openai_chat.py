@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .openai_chat import violations
 from .samples import calls, chat, tool
 from .samples import rules as rules_of
 
@@ -88,6 +89,8 @@ def test_C10_other_roles_need_content() -> None:
 def test_C11_parts_fit_their_role_and_are_not_empty() -> None:
     assert rules({"role": "user", "content": [{"type": "text", "text": "hi"}, IMAGE]}) == set()
     assert rules({"role": "user", "content": []}) == {"C11"}
+    assert rules({"role": "user", "content": {"text": "hi"}}) == {"C11"}
+    assert rules({"role": "user", "content": [{"type": "text", "text": 7}]}) == {"C11"}
     assert rules({"role": "user", "content": [{"type": "input_text", "text": "hi"}]}) == {"C11"}
     assert rules(ASK, {"role": "assistant", "content": [{"type": "file", "file": {}}]}) == {"C11"}
 
@@ -112,7 +115,8 @@ def test_C15_a_function_call_has_its_function_message() -> None:
     assert rules(ASK, call) == {"C15"}
     assert rules(ASK, answer) == {"C15"}
     assert rules(ASK, call, answer | {"name": "write"}) == {"C15"}
-    assert "C15" in rules(ASK, calls("a") | {"function_call": call["function_call"]}, tool("a"))
+    both = violations(chat(ASK, calls("a") | {"function_call": call["function_call"]}, tool("a"), answer))
+    assert any("may not both be set" in violation.message for violation in both)
 
 
 def test_C16_custom_calls_carry_free_text() -> None:
@@ -147,6 +151,6 @@ def test_C26_a_breakpoint_stands_on_a_part_that_carries_it() -> None:
 
 
 def test_C29_json_mode_needs_the_word() -> None:
-    form = {"response_format": {"type": "json_object"}}
+    form: dict[str, Any] = {"response_format": {"type": "json_object"}}
     assert rules({"role": "system", "content": "Answer in JSON."}, ASK, **form) == set()
     assert rules(ASK, **form) == {"C29"}

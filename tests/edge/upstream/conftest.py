@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 import uvloop
 
 from app.edge.upstream import Upstream
+from app.edge.upstream.dial import trusted
 from tests.edge.upstream.peers import Authority
 
 
@@ -23,9 +25,14 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
+@pytest.fixture(scope="session")
+def trust() -> ssl.SSLContext:
+    return trusted()   # takes a tenth of a second, so once for all
+
+
 @pytest.fixture
-async def upstream() -> AsyncIterator[Upstream]:
-    client = Upstream()
+async def upstream(trust: ssl.SSLContext) -> AsyncIterator[Upstream]:
+    client = Upstream(ssl_context=trust)
     yield client
     await client.aclose()
     assert client.open_connections == 0

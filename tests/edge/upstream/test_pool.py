@@ -180,7 +180,7 @@ async def test_failed_dial_gives_its_slot_to_the_next() -> None:
 
     pool = Pool(dial, 1, 60)
     first, second = (asyncio.ensure_future(_acquire(pool)) for _ in range(2))
-    with pytest.raises(httpx.ConnectError, match="127.0.0.1:80: Connection refused"):
+    with pytest.raises(httpx.ConnectError, match=r"127\.0\.0\.1:80: Connection refused"):
         await first
     await second
     assert pool.slots == 1

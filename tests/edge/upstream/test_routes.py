@@ -7,7 +7,7 @@ import pytest
 
 from app.edge.upstream.routes import Place, Routes, read_proxy
 
-SECRET = "s%40cret"   # noqa: S105
+SECRET = "s%40cret"
 
 
 def _find(url: str) -> object:

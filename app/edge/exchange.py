@@ -1,0 +1,110 @@
+"""One request on its way through: what came in, what was decided, what will be told of it. The only mutable thing on the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.edge.bodies import ClientGone
+from app.edge.headers import Headers
+from app.edge.record import Record
+from app.edge.routing import Route, Router
+from app.registry import Registry
+from app.request import Ask, Outcome
+from app.settings import Settings
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class Refused(Exception):
+    """compactd itself answers this request: status, stable code, message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What requests are served with; replaced as a whole when the configuration is reloaded."""
+
+    settings: Settings
+    router: Router
+    registry: Registry
+    keys: tuple[bytes, ...] = ()
+    """hashes of `auth.keys`"""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """`raw` is the client's body as it came, `body` what goes upstream; `length` None means that nobody told it (chunked, or none)."""
+
+    scope: dict[str, Any]
+    receive: Receive
+    send: Send
+    wiring: Wiring
+    record: Record
+    headers: Headers
+    route: Route | None = None
+    ask: Ask | None = None
+    outcome: Outcome | None = None
+    raw: bytes = b""
+    body: bytes | AsyncIterator[bytes] = b""
+    length: int | None = None
+    started: bool = False
+    client: ClientWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = ClientWatch(self.receive)
+
+    @property
+    def changed(self) -> bool:
+        """Does the provider get something else than the client sent?"""
+        return self.body is not self.raw and isinstance(self.body, bytes)
+
+    def forward(self, outcome: Outcome) -> None:
+        """Take over what was decided: its body, or the client's own bytes, compressed as they came."""
+        self.outcome = outcome
+        self.body = outcome.body if outcome.changed else self.raw
+        self.length = len(self.body)
+
+
+class ClientWatch:
+    """Notices when the client leaves, once its request's body is complete, and then cancels what is being done for it."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[Any] | None = None
+        self.left = False
+
+    def body_complete(self) -> None:
+        """From here on the only thing to come from the client is that it leaves."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        if self._work is not None:
+            self._work.cancel()
+
+    async def during(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work. Raises ClientGone, within a turn of the event loop, when the client leaves."""
+        self._work = asyncio.current_task()
+        assert self._work is not None
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self.left:
+                raise
+            self._work.uncancel()
+            raise ClientGone from None
+        finally:
+            self._work = None
+            if self._task is not None:
+                self._task.cancel()

@@ -1,0 +1,63 @@
+"""Asking the provider: the request as it goes out, and the one place where httpx's exceptions become ours."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+
+from app.edge.exchange import Exchange
+from app.edge.headers import forwarded, without_key
+from app.edge.upstream import Upstream
+from app.errors import UpstreamFailed
+
+_ADDRESSES: dict[str, tuple[httpx.URL, bytes, bytes]] = {}
+"""Base URL -> URL, path, host; parsed once: as many as there are upstreams in the configuration."""
+
+
+async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
+    """Send the exchange's request. Raises UpstreamFailed before the head of an answer has come."""
+    route, settings, scope = exchange.route, exchange.wiring.settings, exchange.scope
+    assert route is not None
+    upstream = settings.upstreams[route.upstream]
+    url, base_path, host = _address(upstream.base_url)
+    query = scope["query_string"]
+    if query and upstream.brings_credentials:
+        query = without_key(query)
+    target = base_path + route.path + (b"?" + query if query else b"")
+    headers = forwarded(scope["headers"], host, exchange.length, exchange.changed, upstream, route.target)
+    connect, read = settings.timeouts(route.upstream)
+    request = httpx.Request(
+        scope["method"], url, headers=headers, content=exchange.body or None,
+        extensions={"target": target, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
+    )  # fmt: skip
+    record = exchange.record
+    record.asked = time.perf_counter()
+    try:
+        response = await client.handle_async_request(request)
+    except httpx.TransportError as fault:
+        raise failure(fault, host.decode()) from None
+    record.answered = time.perf_counter()
+    record.status = response.status_code
+    return response
+
+
+def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
+    """The text names the host and never the request."""
+    if isinstance(fault, httpx.PoolTimeout):
+        return UpstreamFailed("upstream_pool_exhausted", f"No free connection to {host}; see `limits.max_connections`.", 503)
+    if isinstance(fault, httpx.ConnectTimeout):
+        return UpstreamFailed("upstream_connect_timeout", f"Connecting to {host} took too long.", 504)
+    if isinstance(fault, httpx.TimeoutException):
+        return UpstreamFailed("upstream_timeout", f"{host} sent nothing for too long.", 504)
+    if isinstance(fault, httpx.ConnectError | httpx.ProxyError):
+        return UpstreamFailed("upstream_unreachable", f"Could not connect to {host}: {type(fault).__name__}.")
+    return UpstreamFailed("upstream_broke_off", f"{host} broke off its answer or answered what is not HTTP.")
+
+
+def _address(base_url: str) -> tuple[httpx.URL, bytes, bytes]:
+    found = _ADDRESSES.get(base_url)
+    if found is None:
+        url = httpx.URL(base_url)
+        found = _ADDRESSES[base_url] = (url, url.raw_path.rstrip(b"/"), url.netloc)
+    return found

@@ -1,0 +1,83 @@
+"""Finding out what a request is: whether it may come in, whose it is, which model, policy and session it belongs to."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+
+from app.edge.bodies import open_coding
+from app.edge.exchange import Exchange, Refused
+from app.edge.headers import credentials, credentials_hash, digest, session_name
+from app.edge.routing import Route
+from app.errors import NotCompactable
+from app.formats import FORMATS
+from app.formats.base import Target
+from app.formats.reading import open_body
+from app.request import Ask
+from app.settings import Policy
+
+
+def admit(exchange: Exchange, draining: bool, inflight: int) -> None:
+    """Refuse what compactd does not serve at all, and what it can't take on now."""
+    if "websocket" in exchange.headers.get("upgrade", "").lower():
+        raise Refused(426, "websocket_unsupported", "compactd does not tunnel WebSockets; send the request as HTTP POST.")
+    if draining:
+        raise Refused(503, "draining", "This compactd is shutting down; try again, another one will answer.")
+    if inflight > exchange.wiring.settings.limits.max_inflight:
+        raise Refused(503, "too_many_requests_inflight", "compactd is at `limits.max_inflight`; try again later.")
+
+
+def authenticate(exchange: Exchange, upstream: str) -> None:
+    """Where compactd brings the credentials, the client has to bring one of `auth.keys`."""
+    wiring = exchange.wiring
+    if not wiring.keys or not wiring.settings.upstreams[upstream].brings_credentials:
+        return
+    given = [digest(key) for key in credentials(exchange.headers, exchange.scope["query_string"])]
+    matches = [hmac.compare_digest(known, one) for known in wiring.keys for one in given]
+    if not any(matches):
+        raise Refused(401, "unknown_key", "Send one of compactd's own keys (`auth.keys`) where the provider's key would go.")
+
+
+def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
+    """Look into the body. Raises NotCompactable where there is nothing to look into, Refused for what the client got wrong."""
+    wiring, scope = exchange.wiring, exchange.scope
+    settings, form = wiring.settings, FORMATS[target.format]
+    coding = exchange.headers.get("content-encoding", "")
+    body = open_coding(exchange.raw, coding, settings.limits.max_body_bytes) if coding else exchange.raw
+    opened = open_body(form, body)
+    named = opened.fields.get("model")
+    name = target.model or (named if isinstance(named, str) else "")
+    upstream = wiring.router.by_model(route, name)
+    exchange.route = replace(route, upstream=upstream)
+    exchange.record.upstream = upstream
+    exchange.record.model = wiring.registry.label(name)
+    authenticate(exchange, upstream)
+    policy = _policy(exchange, name, form.name, upstream)
+    if policy is None:
+        raise NotCompactable("no_policy")
+    if len(opened.raws) > settings.limits.max_items:
+        raise NotCompactable("too_many_items")
+    model = wiring.registry.lookup(name, upstream)
+    quirks = settings.upstreams[upstream].quirks
+    if quirks:
+        model = replace(model, quirks=model.quirks | frozenset(quirks))
+    tenant = credentials_hash(exchange.headers, scope["query_string"])
+    session = session_name(exchange.headers, form.session_hint(opened.fields))
+    return Ask(opened, form.name, upstream, model, policy, tenant, session, scope["headers"], scope["query_string"])
+
+
+def _policy(exchange: Exchange, model: str, form: str, upstream: str) -> Policy | None:
+    settings, headers = exchange.wiring.settings, exchange.headers
+    wanted = headers.get("x-compactd-policy")
+    if wanted is None:
+        policy = settings.policy_for(model, form, upstream, headers)
+    else:
+        policy = settings.policy_named(wanted)
+        if policy is None:
+            raise Refused(400, "unknown_policy", f"There is no policy named {wanted[:100]!r} in compactd's configuration.")
+    mode = headers.get("x-compactd-mode")
+    if mode is None or policy is None:
+        return policy
+    if mode not in ("on", "observe", "off"):
+        raise Refused(400, "unknown_mode", f"x-compactd-mode is {mode[:100]!r}; it must be on, observe or off.")
+    return policy.model_copy(update={"mode": mode})

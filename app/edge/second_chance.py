@@ -1,0 +1,105 @@
+"""What is done when a provider refuses: at most once per request, and before any byte of an answer went to the client.
+
+Refused as malformed, though the client's own request might not have been: the client's own is sent instead. Refused as too long: it is
+compacted (more), with the window that the provider names. Everything else (rate limits, refusals, faults) is the client's to see, exactly as it
+came: agents read the wording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+
+from app.compactor import Compactor
+from app.edge.exchange import Exchange
+from app.edge.forwarding import ask_upstream, failure
+from app.edge.record import RequestRecorder
+from app.edge.upstream import Upstream
+from app.formats import FORMATS
+from app.request import Ask
+
+LONGEST_REFUSAL = 1 << 20
+"""Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
+REFUSALS = frozenset({400, 413, 422})
+
+
+class SecondChance:
+    def __init__(self, client: Upstream, compactor: Compactor, recorder: RequestRecorder) -> None:
+        self._client = client
+        self._compactor = compactor
+        self._recorder = recorder
+
+    async def answer(self, exchange: Exchange, response: httpx.Response) -> httpx.Response:
+        """The answer to give to the client: this one, or that to a better request."""
+        ask = exchange.ask
+        if response.status_code not in REFUSALS or ask is None or ask.policy.mode == "off":
+            return response
+        response, body = await _read(response)
+        if body is None:
+            return response
+        window = FORMATS[ask.format].overflow(response.status_code, body)
+        if window is not None:
+            return await self._too_long(exchange, ask, window) or response
+        if exchange.changed and response.status_code != 413:
+            return await self._malformed(exchange)
+        return response
+
+    async def _too_long(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
+        """Learn the window, compact with it, try again. None: nothing more could be done."""
+        self._recorder.overflowed(ask.format)
+        if window:
+            exchange.wiring.registry.learn(ask.model.name, ask.upstream, window)
+        if ask.policy.mode == "observe":
+            return None
+        learnt = replace(ask, model=replace(ask.model, context_window=window)) if window else ask
+        outcome = await self._compactor.decide(learnt, overflowed=True)
+        if not outcome.changed or outcome.body == exchange.body:
+            return None
+        exchange.forward(outcome)
+        return await ask_upstream(self._client, exchange)
+
+    async def _malformed(self, exchange: Exchange) -> httpx.Response:
+        """The client's own request instead; what was made of it is never used again."""
+        outcome = exchange.outcome
+        assert outcome is not None
+        assert exchange.ask is not None
+        self._recorder.rejected(exchange.ask.format)
+        await self._compactor.reject(outcome)
+        exchange.forward(outcome.undone("rejected"))
+        return await ask_upstream(self._client, exchange)
+
+
+async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:
+    """The answer with its body read, or, where that is too long, None and an answer that still gives all of it."""
+    chunks: list[bytes] = []
+    stream = aiter(response.stream)  # type: ignore[arg-type]
+    try:
+        async for chunk in stream:
+            chunks.append(chunk)
+            if sum(map(len, chunks)) > LONGEST_REFUSAL:
+                return _again(response, chunks, stream), None
+    except httpx.TransportError as fault:
+        raise failure(fault, "the upstream") from None
+    await response.aclose()
+    return _again(response, chunks, None), b"".join(chunks)
+
+
+class _Replayed(httpx.AsyncByteStream):
+    def __init__(self, chunks: list[bytes], rest: AsyncIterator[bytes] | None, response: httpx.Response) -> None:
+        self._chunks, self._rest, self._response = chunks, rest, response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+        if self._rest is not None:
+            async for chunk in self._rest:
+                yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _again(response: httpx.Response, chunks: list[bytes], rest: AsyncIterator[bytes] | None) -> httpx.Response:
+    return httpx.Response(response.status_code, headers=response.headers, stream=_Replayed(chunks, rest, response))
