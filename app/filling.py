@@ -18,6 +18,8 @@ from app.errors import StoreFailed, SummaryFailed
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
 
+SETTLED = "settled_elsewhere"
+"""The reason of a SummaryFailed that is none: another replica has made this compaction meanwhile."""
 POLL_SECONDS = 0.1
 FINISHED_KEPT = 256
 """Finished flights that are remembered for clients that left and come back."""
@@ -52,14 +54,14 @@ class Filler:
             raise SummaryFailed("nothing_to_say")
         return Summary(text)
 
-    async def asked(self, context: Context, items: Sequence[Seen], room: int, covered: int) -> Summary:
+    async def asked(self, context: Context, items: Sequence[Seen], leaving: int, covered: int) -> Summary:
         """The model's summary, with what the policy wants repeated verbatim. Raises SummaryFailed."""
         policy = context.ask.policy
         name = f"summary {context.ask.tenant} {policy.name} {context.chain[covered - 1].hex()}"
         flight = self._flights.get(name)
         if flight is None:
             self._forget_finished()
-            flight = asyncio.create_task(self._fly(context, items, room, covered, name))
+            flight = asyncio.create_task(self._fly(context, items, leaving, covered, name))
             flight.add_done_callback(_retrieved)
             self._flights[name] = flight
         try:
@@ -71,12 +73,12 @@ class Filler:
             if flight.done() and (flight.cancelled() or flight.exception() is not None):
                 self._flights.pop(name, None)
 
-    async def _fly(self, context: Context, items: Sequence[Seen], room: int, covered: int, name: str) -> Summary:
+    async def _fly(self, context: Context, items: Sequence[Seen], leaving: int, covered: int, name: str) -> Summary:
         policy = context.ask.policy
         token = await self._lease(context, covered, name)
         try:
             async with asyncio.timeout(policy.summary_timeout):
-                summary = await self._summarizer.summarize(SummaryJob(context.ask, items, room))
+                summary = await self._summarizer.summarize(SummaryJob(context.ask, items, leaving))
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         finally:
@@ -86,7 +88,7 @@ class Filler:
         return summary.with_appended(repeated)
 
     async def _lease(self, context: Context, covered: int, name: str) -> str:
-        """A lease on this prefix, "" where the store can't give any. Raises SummaryFailed("settled_elsewhere") once its holder is done."""
+        """A lease on this prefix, "" where the store can't give any. Raises SummaryFailed(SETTLED) once its holder is done."""
         until = time.monotonic() + context.ask.policy.summary_timeout
         while time.monotonic() < until:
             try:
@@ -95,10 +97,10 @@ class Filler:
                     # Its last holder may have finished between our look into the store and now.
                     if await self._leases.has_checkpoint(context, covered):
                         await self._release(name, token)
-                        raise SummaryFailed("settled_elsewhere")
+                        raise SummaryFailed(SETTLED)
                     return token
                 if await self._leases.has_checkpoint(context, covered):
-                    raise SummaryFailed("settled_elsewhere")
+                    raise SummaryFailed(SETTLED)
             except StoreFailed:
                 return ""
             await asyncio.sleep(POLL_SECONDS)

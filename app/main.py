@@ -45,7 +45,8 @@ class App:
         )  # fmt: skip
         self.store = Guarded(store, kept.timeout, recorder)
         self._upstream = Upstream(max_connections=limits.max_connections)
-        compactor = Compactor(self.store, ModelSummarizer(), recorder, settings.public_base)
+        summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics)
+        compactor = Compactor(self.store, summarizer, recorder, settings.public_base)
         self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
         self._operations = operations(self)
 

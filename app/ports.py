@@ -223,11 +223,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryJob:
-    """What is to be summarised, and in whose name. `room` is how many local tokens the summary may have at most."""
+    """What is to be summarised, and in whose name. `leaving` is how many local tokens it replaces: a longer summary is none."""
 
     ask: Ask
     items: Sequence[Seen]
-    room: int
+    leaving: int
 
 
 class Summarizer(Protocol):

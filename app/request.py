@@ -21,7 +21,8 @@ Result = Literal["passed", "replayed", "compacted", "observed", "declined", "fai
 class Ask:
     """A request that carries a conversation, as the edge hands it over.
 
-    `session` is the client's own name for its session, or "". `headers` and `query` are the client's, raw, for a summary call in its name.
+    `session` is the client's own name for its session, or "". `path`, `headers` and `query` are the client's, raw, for a
+    summary call in its name.
     """
 
     opened: Opened
@@ -31,6 +32,9 @@ class Ask:
     policy: Policy
     tenant: str
     session: str = ""
+    client_model: str = ""
+    """the model by the name that the client gave it"""
+    path: str = ""
     headers: Sequence[tuple[bytes, bytes]] = ()
     query: bytes = b""
 

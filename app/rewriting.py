@@ -7,17 +7,17 @@ plans come from strategies and are pure; the only thing that waits is the summar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from app import counting
 from app.archive import Draft
 from app.core import rules
-from app.core.notes import CLEARED_INPUT, cleared_result, omitted_note
+from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
 from app.core.plan import Clear, Plan, apply
-from app.core.transcript import Seen
-from app.core.view import View, origin
+from app.core.transcript import Part, Seen
+from app.core.view import Edited, Facts, View, origin
 from app.errors import SummaryFailed
-from app.filling import Filler
+from app.filling import SETTLED, Filler
 from app.keeping import Keeper
 from app.ports import Recorder, Summarizer, Summary
 from app.request import Context
@@ -25,6 +25,7 @@ from app.settings import EXTRACTIVE
 from app.strategies import STRATEGIES
 from app.strategies.base import Goal
 from app.strategies.combined import tokens_after
+from app.strategies.fold_rounds import FoldRounds
 from app.summaries.recap import recap
 
 LEAST_SHARE_OF_EXCESS = 0.25
@@ -48,11 +49,14 @@ class Attempt:
     steps: tuple[Step, ...]
     level: int
     settled_elsewhere: bool = False
-    summaries: tuple[Summary, ...] = field(default=())
 
     @property
     def strategy(self) -> str:
         return self.steps[0].plan.strategy
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        return tuple(step.summary for step in self.steps if step.summary is not None)
 
 
 class Rewriter:
@@ -64,25 +68,56 @@ class Rewriter:
         """The rewritten view, or the reason why there is none."""
         address = draft.address if draft else ""
         level = rules.level(context.view.facts)
-        plan = STRATEGIES[context.ask.policy.strategy].plan(context.view, self.goal(context, level))
-        if plan is None:
+        try:
+            steps, view = await self._steps(context, level, address)
+        except SummaryFailed as failure:
+            if failure.reason == SETTLED:
+                return Attempt(context.view, (), level, settled_elsewhere=True)
+            return "summary_failed"
+        if not steps:
             return "nothing_to_compact"
+        return await self._gate(context, view) or Attempt(view, tuple(steps), level)
+
+    async def _steps(self, context: Context, level: int, address: str) -> tuple[list[Step], View]:
+        """The policy's strategy, then, for a turn that would still not fit, the fold."""
+        steps: list[Step] = []
+        view = context.view
+        step = await self._step(context, view, self.goal(context, view, level))
+        if step is not None:
+            steps.append(step)
+            view = self._applied(context, view, step, address)
+            await counting.fill(context.reader, view)
+        limit = context.ask.policy.fold_tokens(context.ask.model.context_window)
+        if limit is not None and level == 2 and context.counted.of(view) >= limit:
+            plan = FoldRounds().plan(view, self.goal(context, view, level))
+            if plan is not None:
+                fold = await self._filled(context, view, plan, extractive=context.ask.policy.summary_fallback != "pass")
+                steps.append(fold)
+                view = self._applied(context, view, fold, address)
+        return steps, view
+
+    async def _step(self, context: Context, view: View, goal: Goal) -> Step | None:
+        """The strategy's own plan with its hole filled, or the policy's fallback. Raises SummaryFailed where that is to pass."""
+        policy = context.ask.policy
+        plan = STRATEGIES[policy.strategy].plan(view, goal)
+        if plan is None:
+            return None
         if plan.because:
             self._recorder.note("strategy_fell_back", strategy=plan.strategy, because=plan.because)
         try:
-            step = await self._filled(context, plan)
+            return await self._filled(context, view, plan)
         except SummaryFailed as failure:
-            if failure.reason == "settled_elsewhere":
-                return Attempt(context.view, (), level, settled_elsewhere=True)
-            self._recorder.note("summary_failed", reason=failure.reason, fallback=context.ask.policy.summary_fallback)
-            fallback = await self._instead(context, level)
-            if fallback is None:
-                return "summary_failed"
-            step = fallback
-        view = self._applied(context, context.view, step, address)
-        attempt = Attempt(view, (step,), level, summaries=(step.summary,) if step.summary else ())
-        reason = await self._gate(context, view)
-        return reason or attempt
+            if failure.reason == SETTLED:
+                raise
+            self._recorder.note("summary_failed", reason=failure.reason, fallback=policy.summary_fallback)
+        if policy.summary_fallback == "pass":
+            raise SummaryFailed("pass")
+        if policy.summary_fallback == EXTRACTIVE:
+            return await self._filled(context, view, plan, extractive=True)
+        stages = tuple(stage for stage in goal.combined_order if stage != "summarize")
+        name = "combined" if policy.strategy == "combined" and stages else policy.summary_fallback
+        instead = STRATEGIES[name].plan(view, replace(goal, combined_order=stages))
+        return Step(instead) if instead else None
 
     async def without_archive(self, context: Context, attempt: Attempt) -> Attempt:
         """The same attempt where what leaves could not be archived: nothing refers to an archive."""
@@ -92,12 +127,12 @@ class Rewriter:
         await counting.fill(context.reader, view)
         return replace(attempt, view=view)
 
-    def goal(self, context: Context, level: int) -> Goal:
+    def goal(self, context: Context, view: View, level: int) -> Goal:
         """What the policy asks of a strategy, in local tokens of the view's items."""
         policy, estimate = context.ask.policy, context.counted
         target = policy.target_tokens(context.ask.model.context_window)
         return Goal(
-            tokens=context.view.tokens,
+            tokens=view.tokens,
             target=max(0, int(target / estimate.ratio) - estimate.fixed),
             level=level,
             keep_recent_messages=policy.keep_recent_messages,
@@ -108,38 +143,30 @@ class Rewriter:
             notice=policy.sliding_window_include_truncation_notice,
             combined_order=policy.combined_order,
             summary_is_free=policy.summary_model == EXTRACTIVE,
+            protect_current_turn=policy.protect_current_turn,
         )
 
     # Filling the hole
 
-    async def _filled(self, context: Context, plan: Plan, extractive: bool = False) -> Step:
+    async def _filled(self, context: Context, view: View, plan: Plan, extractive: bool = False) -> Step:
         """The plan with its summary. Raises SummaryFailed."""
         if plan.note != "summary" or not plan.cuts:
             return Step(plan)
-        room = self._room(context, plan)
-        items = seen(context, plan)
-        if extractive or context.ask.policy.summary_model == EXTRACTIVE:
-            return Step(plan, await self._filler.extracted(context, items, room))
-        return Step(plan, await self._filler.asked(context, items, room, covered(context, plan)))
+        items = seen(context, view, plan)
+        leaving = sum(max(0, view.entries[at].tokens) for at in range(plan.start, plan.stop))
+        policy = context.ask.policy
+        if policy.summary_model == EXTRACTIVE:
+            return Step(plan, await self._filler.extracted(context, items, self._room(context, view, plan, leaving)))
+        try:
+            return Step(plan, await self._filler.asked(context, items, leaving, covered(view, plan)))
+        except SummaryFailed:
+            if not extractive:
+                raise
+            return Step(plan, await self._filler.extracted(context, items, self._room(context, view, plan, leaving)))
 
-    async def _instead(self, context: Context, level: int) -> Step | None:
-        """What the policy wants where no summary could be had."""
-        fallback, goal = context.ask.policy.summary_fallback, self.goal(context, level)
-        if fallback == "pass":
-            return None
-        if fallback == EXTRACTIVE:
-            plan = STRATEGIES[context.ask.policy.strategy].plan(context.view, replace(goal, summary_is_free=True))
-            return await self._filled(context, plan, extractive=True) if plan else None
-        stages = tuple(stage for stage in goal.combined_order if stage != "summarize")
-        name = "combined" if context.ask.policy.strategy == "combined" and stages else fallback
-        plan = STRATEGIES[name].plan(context.view, replace(goal, combined_order=stages))
-        return Step(plan) if plan else None
-
-    def _room(self, context: Context, plan: Plan) -> int:
+    def _room(self, context: Context, view: View, plan: Plan, leaving: int) -> int:
         """Local tokens that the recap may take: what is left to the target, a floor, never more than most of what it replaces."""
-        goal = self.goal(context, 0)
-        left = goal.target - tokens_after(context.view, plan)
-        leaving = sum(max(0, context.view.entries[at].tokens) for at in range(plan.start, plan.stop))
+        left = self.goal(context, view, 0).target - tokens_after(view, plan)
         return max(1, min(max(left, LEAST_RECAP), leaving * 4 // 5))
 
     # Applying
@@ -160,11 +187,12 @@ class Rewriter:
             if step.summary is not None:
                 number = (context.checkpoint.number if context.checkpoint else 0) + 1
                 told = address if context.ask.policy.include_archive_path_in_summary else ""
-                text = recap(step.summary.text, number, told, carried)
+                text = recap(step.summary.text, number, told, carried, plan.strategy == FoldRounds.name)
             else:
                 text = omitted_note(gone, carried)
             note = text if context.quirk("alternating_roles") else reader.format.note(text)
-        return apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries)
+        ending = reader.format.note(CONTINUATION) if plan.continuation else b""
+        return apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries, ending)
 
     async def _gate(self, context: Context, after: View) -> str:
         """Why the attempt must be dropped, "" if it may go out: no violation that the client's own request lacks, and worth it."""
@@ -184,22 +212,23 @@ class Rewriter:
         return "gain_too_small" if policy.clear_at_least and freed < excess * LEAST_SHARE_OF_EXCESS else ""
 
 
-def seen(context: Context, plan: Plan) -> list[Seen]:
+def seen(context: Context, view: View, plan: Plan) -> list[Seen]:
     """What a cut takes away, for a summariser: the client's originals, not the placeholders of earlier stages; our own earlier notes."""
-    view, reader = context.view, context.reader
-    items = []
+    reader, items = context.reader, []
     for at in range(plan.start, plan.stop):
         index = origin(view.pieces[at])
-        facts = view.entries[at].facts
+        facts, piece = view.entries[at].facts, view.pieces[at]
+        if isinstance(piece, Edited) and piece.lead:
+            items.append(Seen(Facts("user", note=True), (Part("text", piece.lead),), -1))
         if not facts.stays:
             raw = context.client.raws[index] if index >= 0 else view.raws[at]
             items.append(Seen(facts, reader.parts(raw), index))
     return items
 
 
-def covered(context: Context, plan: Plan) -> int:
+def covered(view: View, plan: Plan) -> int:
     """How many of the client's items the checkpoint will cover that this cut leads to."""
-    return max(context.view.covered, *(origin(piece) + 1 for piece in context.view.pieces[plan.start : plan.stop]))
+    return max(view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop]))
 
 
 def removed(context: Context, view: View, plan: Plan) -> tuple[int, Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Deterministic agent histories, the request bodies of the bench: `python bench/corpus.py DIRECTORY` writes them all.
+"""Deterministic agent histories, the request bodies of the bench: `python bench/corpus.py DIRECTORY [SIZE ...]`.
 
 A history is drawn once, as a list of exchanges, and is then written in the shape of a wire format; the last answer is
 padded so that the body has its size to the byte. Everything comes from `Random.random()`, whose sequence Python
@@ -260,14 +260,14 @@ def body(shape: str, size: str, *, stream: bool = False, cold: bool = False) -> 
     return written(exchanges, padding[:missing])
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, sizes: Sequence[str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for shape in SHAPES:
-        for size in SIZES:
+        for size in sizes:
             (directory / f"{shape}-{size}.json").write_bytes(body(shape, size))
-        (directory / f"{shape}-2k-stream.json").write_bytes(body(shape, "2k", stream=True))
-        (directory / f"{shape}-1m-cold.json").write_bytes(body(shape, "1m", cold=True))
+            (directory / f"{shape}-{size}-stream.json").write_bytes(body(shape, size, stream=True))
+            (directory / f"{shape}-{size}-cold.json").write_bytes(body(shape, size, cold=True))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or list(SIZES))

@@ -8,12 +8,11 @@
  *     -H LINE    a further request header
  *
  * Connections start staggered over the warm-up, so that streams do not all tick in the same moment. stderr says "begin"
- * and "end" at the borders of the measured time, for whoever reads CPU clocks; stdout gets one line of JSON. What ends in
- * the measured time counts. An error is a status other than 2xx or a connection that breaks; an event is lost when a stream
- * ends without it or out of its order. Lag is the time from the upstream's send() to this program's reading.
+ * and "end" at the borders of the measured time, for whoever reads CPU clocks; stdout gets one line of JSON. What ends
+ * in the measured time counts. An error is a status other than 2xx or a connection that breaks; an event is lost when a
+ * stream ends without it or out of its order. Lag is the time from the upstream's send() to this program's reading.
  *
- * How it thinks: a connection is WAITING for its start time, SENDING its request, then reading HEAD and BODY of the
- * answer. */
+ * How it thinks: a connection is WAITING for its start, SENDING its request, then reading HEAD and BODY of an answer. */
 #define _GNU_SOURCE
 #include "request.h"
 #include "samples.h"
@@ -286,8 +285,8 @@ static void run_until(struct conn *conns, int64_t end) {
 }
 
 static void print_result(double seconds) {
-    printf("{\"seconds\": %.4f, \"requests\": %zu, \"requests_per_second\": %.1f", seconds, requests, (double)requests / seconds);
-    printf(", \"errors\": %zu, \"connects\": %zu", errors, connects);
+    printf("{\"seconds\": %.4f, \"requests\": %zu, \"errors\": %zu", seconds, requests, errors);
+    printf(", \"connects\": %zu, \"requests_per_second\": %.1f", connects, (double)requests / seconds);
     print_samples("latency_us", &latency);
     print_samples("first_byte_us", &first_byte);
     print_samples("lag_us", &lag);

@@ -1,7 +1,7 @@
 /* The one request that a load run sends over and over, and its salt.
  *
- * A salt place is the text salt-0000000000000000 in the body; its digits can be made fresh before each sending, so that a
- * proxy that remembers what it has seen meets something new there. */
+ * A salt place is the text salt-0000000000000000 in the body; its digits can be made fresh before each sending, so that
+ * a proxy that remembers what it has seen meets something new there. */
 #pragma once
 
 #include "http.h"
@@ -48,7 +48,7 @@ static inline struct request build_request(const char *path, const char *headers
     return request;
 }
 
-/* Writes digits never used before into every salt place of a copy: the counter starts from the clock, a mix spreads it. */
+/* Writes digits never used before into every salt place of a copy: a counter that starts from the clock, mixed. */
 static inline void put_salts(const struct request *request, char *copy) {
     static const char digits[] = "0123456789abcdef";
     static uint64_t counter;

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -242,7 +241,6 @@ def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--compactd", metavar="PATH", help="the compactd to measure")
     parser.add_argument("--store", default="memory://", help="compactd's store URL")
-    parser.add_argument("--nice", type=int, default=0, metavar="N", help="priority of it all; below 0 needs root")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured")
     parser.add_argument("--assert", dest="strict", action="store_true", help="exit with 1 when a bar is not met")
     return parser.parse_args(arguments)
@@ -278,7 +276,6 @@ def as_json(bench: Bench, bars: list[Bar]) -> dict[str, Any]:
 def main() -> int:
     options = read_options()
     chosen, cold = choose(options.only)
-    os.nice(options.nice)  # everything that is started inherits it
     try:
         with ExitStack() as stack:
             bench = Bench(options, stack)

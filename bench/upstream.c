@@ -6,11 +6,13 @@
  *   json SIZE              one JSON answer with SIZE bytes of text (default: json 400)
  *   sse EVENTS GAP SIZE    a stream of EVENTS text events, one every GAP microseconds, with SIZE bytes of text each
  * A path that holds "/messages" is answered as Anthropic does, any other as OpenAI chat completions. Request bodies are
- * read and thrown away; four of their bytes are reported as one input token. Every event carries `@number:nanoseconds@`: its
- * position from 0, and CLOCK_MONOTONIC at the moment of sending. Each event is one send() without Nagle, as a provider does.
+ * read and thrown away; four of their bytes are reported as one input token. Every event carries `@number:nanoseconds@`:
+ * its position from 0, and CLOCK_MONOTONIC at the moment of sending. Each event is one send() without Nagle, as a
+ * provider does.
  *
- * How it thinks: a connection reads a head, then a body, then answers; a stream stays in the list `streams` until its last
- * event. One timer serves all streams: it is set to the earliest due time, found by a plain walk (fine for some hundred). */
+ * How it thinks: a connection reads a head, then a body, then answers; a stream stays in the list `streams` until its
+ * last event. One timer serves all streams: it is set to the earliest due time, found by a plain walk (fine for some
+ * hundred). */
 #define _GNU_SOURCE
 #include "answers.h"
 #include "http.h"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_RECAP = "<compaction_summary>"
+_RECAP, _RECAP_END = "<compaction_summary>", "</compaction_summary>"
+_NOTICE_END = "what they said may be missing.]"
 _OMITTED = "removed here by compaction"
 _CARRIED = "Instructions that were given in them and still hold:"
 ADDRESS_WORTH = 1_000
@@ -16,14 +17,19 @@ ADDRESS_WORTH = 1_000
 
 
 def is_note(text: str) -> bool:
-    """Did compactd write this user text?"""
-    return text.startswith(_RECAP) or (text.startswith("[") and _OMITTED in text[:80])
+    """Did compactd write this user text, all of it?"""
+    if text == CONTINUATION:
+        return True
+    if text.startswith(_RECAP):
+        return text.rstrip().endswith(_RECAP_END)
+    notice, found, rest = text.partition(_NOTICE_END)
+    return bool(found) and notice.startswith("[") and _OMITTED in notice and (not rest or rest.startswith(f"\n\n{_CARRIED}"))
 
 
 def omitted_note(count: int, carried: Sequence[str] = ()) -> str:
     """The truncation notice for `count` items; `carried` are standing instructions that left with them."""
     subject = f"{count} earlier messages were" if count != 1 else "1 earlier message was"
-    notice = f"[{subject} {_OMITTED} (sliding window); what they said may be missing.]"
+    notice = f"[{subject} {_OMITTED} (sliding window); {_NOTICE_END}"
     return "\n\n".join([notice, _CARRIED, *carried]) if carried else notice
 
 
@@ -34,5 +40,7 @@ def cleared_result(tool: str, size: int, address: str) -> str:
     return f"[Tool result cleared by compaction: {named}{size:,} bytes.{where}]"
 
 
+CONTINUATION = "[After a compaction: go on with the work that the summary above describes.]"
+"""The user item that a conversation ends on where even its running tool round was summarised."""
 CLEARED_INPUT = "[Cleared by compaction.]"
 """What stands where a free-text tool input was; JSON arguments become an empty object."""

@@ -40,6 +40,8 @@ class Plan:
     stop: int = 0
     note: NoteKind = ""
     clear: tuple[Clear, ...] = ()
+    continuation: bool = False
+    """the cut takes the whole tail: the conversation then ends on a fixed user item that says to go on"""
     because: str = ""
     """why it is not what was asked for (a fallback), a short word for the log"""
 
@@ -129,11 +131,12 @@ def apply(
     placeholder: Callable[[Clear], str],
     rewrite: Rewrite,
     read: Read,
+    ending: bytes = b"",
 ) -> View:
     """The view that a plan wants. `client` is the view of the client's own body, `view` the one that the plan was made on.
 
     `note` is the JSON text of an item of its own, or a str: text that goes into the item that follows (alternating roles).
-    `placeholder` gives the text for a cleared place.
+    `placeholder` gives the text for a cleared place, `ending` is the item that a plan with `continuation` ends on.
     """
     cleared: dict[int, list[Clearing]] = {}
     for place in plan.clear:
@@ -155,6 +158,8 @@ def apply(
         if touched:
             covered = max(covered, origin(piece) + 1)
         pieces.append(piece)
+    if plan.continuation:
+        pieces.append(Note(ending))
     return _built(client, pieces, covered, rewrite, read)
 
 

@@ -42,7 +42,13 @@ def pair(facts: Sequence[Facts]) -> Pairing:
     answered: dict[str, tuple[int, int]] = {}
     call_of: dict[tuple[int, int], tuple[int, int]] = {}
     orphans = []
+    given_up: list[tuple[int, int]] = []
     for item, fact in enumerate(facts):
+        if fact.opens_turn:
+            # A call without an id that is open when the user speaks again was never answered; left waiting, it would take the answer of
+            # every later call of that tool.
+            for key in [key for key in waiting if key.startswith("\0")]:
+                given_up += waiting.pop(key)
         for ordinal, result in enumerate(fact.results):
             key = result.id or f"\0{result.tool}"
             line = waiting.get(key)
@@ -58,7 +64,7 @@ def pair(facts: Sequence[Facts]) -> Pairing:
             key = called.id or f"\0{called.tool}"
             waiting.setdefault(key, []).append((item, ordinal))
             answered.pop(key, None)
-    unanswered = sorted(place for line in waiting.values() for place in line)
+    unanswered = sorted([*given_up, *(place for line in waiting.values() for place in line)])
     return Pairing(call_of, tuple(orphans), tuple(unanswered))
 
 

@@ -21,6 +21,9 @@ Receive = Callable[[], Awaitable[Any]]
 WATCHED_JSON = 8 << 20
 """Bytes of a plain JSON answer that are kept to find its usage; larger answers are not watched."""
 
+TAIL = 2_048
+"""Bytes at the end of a stream in which its last event names itself."""
+
 
 class ClientGone(Exception):
     """The client closed its connection."""
@@ -156,7 +159,7 @@ class Watcher:
                 self._blind = True
                 return
         if self._lines is not None:
-            self._tail = chunk[-200:] if len(chunk) >= 200 else (self._tail + chunk)[-200:]
+            self._tail = chunk[-TAIL:] if len(chunk) >= TAIL else (self._tail + chunk)[-TAIL:]
             for payload in self._lines.feed(chunk):
                 self._take(payload)
         else:

@@ -20,7 +20,7 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     route, settings, scope = exchange.route, exchange.wiring.settings, exchange.scope
     assert route is not None
     upstream = settings.upstreams[route.upstream]
-    url, base_path, host = _address(upstream.base_url)
+    url, base_path, host = address(upstream.base_url)
     query = scope["query_string"]
     if query and upstream.brings_credentials:
         query = without_key(query)
@@ -55,7 +55,8 @@ def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
     return UpstreamFailed("upstream_broke_off", f"{host} broke off its answer or answered what is not HTTP.")
 
 
-def _address(base_url: str) -> tuple[httpx.URL, bytes, bytes]:
+def address(base_url: str) -> tuple[httpx.URL, bytes, bytes]:
+    """URL, raw path before `/v1`, and host of an upstream."""
     found = _ADDRESSES.get(base_url)
     if found is None:
         url = httpx.URL(base_url)

@@ -23,6 +23,10 @@ _HOP = frozenset(
 _REQUEST_OWN = frozenset(
     (b"host", b"content-length", b"expect", b"x-compactd-session", b"x-compactd-policy", b"x-compactd-mode")
 )
+_OF_ONE_REQUEST = frozenset(
+    (b"accept", b"accept-encoding", b"content-type", b"idempotency-key", b"x-stainless-retry-count", b"x-client-request-id",
+     b"x-request-id")
+)  # fmt: skip
 CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@/-]{1,128}\Z")
 _CREDENTIAL_NAMES = frozenset(name.encode() for name in CREDENTIALS)
@@ -55,10 +59,19 @@ def _named_by_connection(raw: Iterable[Pair]) -> set[bytes]:
 
 
 def forwarded(
-    raw: list[Pair], host: bytes, length: int | None, drop_coding: bool, upstream: Upstream, target: Target | None
+    raw: list[Pair],
+    host: bytes,
+    length: int | None,
+    drop_coding: bool,
+    upstream: Upstream,
+    target: Target | None,
+    fresh: bool = False,
 ) -> list[Pair]:
-    """A request's headers for the provider. `length` is that of the body, None: not told (no body, or chunked)."""
-    drop = _HOP | _REQUEST_OWN
+    """A request's headers for the provider. `length` is that of the body, None: not told (no body, or chunked).
+
+    `fresh`: for a request of compactd's own in the client's name, so without what belongs to the client's one.
+    """
+    drop = _HOP | _REQUEST_OWN | (_OF_ONE_REQUEST if fresh else frozenset())
     named = _named_by_connection(raw)
     if named or drop_coding or upstream.headers or upstream.api_key:
         drop = drop | named | ({b"content-encoding"} if drop_coding else set())
@@ -66,6 +79,10 @@ def forwarded(
         if upstream.api_key:
             drop = drop | _CREDENTIAL_NAMES
     pairs = [(b"host", host), *((name, value) for name, value in raw if name not in drop)]
+    if fresh:
+        pairs.append((b"content-type", b"application/json"))
+        if target and target.format == "anthropic-messages" and not any(name == b"anthropic-version" for name, _ in pairs):
+            pairs.append((b"anthropic-version", b"2023-06-01"))
     if length is not None:
         pairs.append((b"content-length", str(length).encode()))
     if upstream.headers or upstream.api_key:

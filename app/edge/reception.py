@@ -63,7 +63,10 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
         model = replace(model, quirks=model.quirks | frozenset(quirks))
     tenant = credentials_hash(exchange.headers, scope["query_string"])
     session = session_name(exchange.headers, form.session_hint(opened.fields))
-    return Ask(opened, form.name, upstream, model, policy, tenant, session, scope["headers"], scope["query_string"])
+    return Ask(
+        opened, form.name, upstream, model, policy, tenant, session, name, route.path.decode("latin-1"), scope["headers"],
+        scope["query_string"],
+    )  # fmt: skip
 
 
 def _policy(exchange: Exchange, model: str, form: str, upstream: str) -> Policy | None:

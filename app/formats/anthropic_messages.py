@@ -44,6 +44,7 @@ class AnthropicMessages:
         "model", "stream", "system", "tools", "output_config", "metadata", "thread", "previous_message_id", "compaction",
         "fallback_credit_token", "thinking", "context_management",
     )  # fmt: skip
+    counted: ClassVar[tuple[str, ...]] = ("system", "tools", "output_config")
     auth_header: ClassVar[str] = "x-api-key"
     terminal: ClassVar[tuple[bytes, ...]] = (b"message_stop",)
 
@@ -59,9 +60,8 @@ class AnthropicMessages:
         if fields.get("compaction"):
             return "client_compaction"
         if isinstance(last, dict) and last.get("role") == "user":
-            system = "".join(string(block.get("text")) for block in (blocks_of(fields.get("system")) or ())[:2])
-            texts = [string(block.get("text")) for block in blocks_of(last.get("content")) or ()]
-            if any(wording.asks_for_summary(system, text) for text in texts):
+            texts = (string(block.get("text")) for block in blocks_of(last.get("content")) or ())
+            if any(wording.asks_for_summary(text) for text in texts):
                 return "client_compaction"
         return ""
 

@@ -7,7 +7,7 @@ no state, does no I/O and knows no strategy. A new format is one file with one s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -28,6 +28,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's plain answer. `problem` is a short word where it is not one to build on: refused, truncated, tool_call, reasoning_only."""
+
+    text: str
+    problem: str = ""
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Where a request goes, as the path says: the format, the model if the path names it, whether it asks for a stream."""
 
@@ -42,6 +51,8 @@ class Format(Protocol):
     """top-level key of the conversation"""
     fields: ClassVar[tuple[str, ...]]
     """other top-level keys that the methods below want to see"""
+    counted: ClassVar[tuple[str, ...]]
+    """those of them that `fixed` reads"""
     auth_header: ClassVar[str]
     """the header that carries the key of this format's own provider"""
     terminal: ClassVar[tuple[bytes, ...]]
@@ -102,9 +113,23 @@ class Format(Protocol):
         """Does this error answer say that the context is too long? The window it names in tokens, 0 if it names none, None: no."""
         ...
 
+    def question(
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
+    ) -> tuple[bytes, bytes]:
+        """Path and body of a request that asks a model one thing, plainly: no tools, no stream.
+
+        `path` is the raw path of the client's own request where this goes the same way ("" elsewhere), `fields` are that request's: for what
+        a provider insists on (an API version in the path, the first system block of a subscription).
+        """
+        ...
+
+    def answer(self, body: Any) -> Answer:
+        """What the parsed answer to such a request says. Never raises."""
+        ...
+
     def error(self, status: int, code: str, message: str) -> bytes:
         """An error of compactd's own in this format's shape (JSON text)."""
         ...
 
 
-__all__ = ["Format", "Part", "Target", "Usage"]
+__all__ = ["Answer", "Format", "Part", "Target", "Usage"]

@@ -53,6 +53,9 @@ class Gemini:
     fields: ClassVar[tuple[str, ...]] = (
         "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config", "cachedContent", "cached_content",
     )  # fmt: skip
+    counted: ClassVar[tuple[str, ...]] = (
+        "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config",
+    )  # fmt: skip
     auth_header: ClassVar[str] = "x-goog-api-key"
     terminal: ClassVar[tuple[bytes, ...]] = (b'"finishReason"',)
 

@@ -8,14 +8,14 @@ Rules: C1 to C29 and Q1 to Q26 in the tests; source: https://developers.openai.c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from app.core.jsonspan import Edit, Path, dump
 from app.core.notes import is_note
 from app.core.view import Call, Clearing, Facts, Result, Role
 from app.formats import wording
-from app.formats.base import Part, Target, Usage
+from app.formats.base import Answer, Part, Target, Usage
 from app.formats.media import image_tokens, media_name
 
 _PATH = re.compile(r"/chat/completions/?$")
@@ -39,6 +39,7 @@ class OpenAIChat:
     fields: ClassVar[tuple[str, ...]] = (
         "model", "stream", "tools", "functions", "response_format", "prediction", "prompt_cache_key", "user", "metadata",
     )  # fmt: skip
+    counted: ClassVar[tuple[str, ...]] = ("tools", "functions", "response_format", "prediction")
     auth_header: ClassVar[str] = "authorization"
     terminal: ClassVar[tuple[bytes, ...]] = (b"[DONE]",)
 
@@ -47,7 +48,7 @@ class OpenAIChat:
 
     def refusal(self, fields: Mapping[str, Any], last: Any) -> str:  # noqa: ARG002  # nothing in chat keeps history elsewhere
         asked = isinstance(last, dict) and last.get("role") == "user"
-        return "client_compaction" if asked and wording.asks_for_summary("", _text(last.get("content"))) else ""
+        return "client_compaction" if asked and wording.asks_for_summary(_text(last.get("content"))) else ""
 
     def session_hint(self, fields: Mapping[str, Any]) -> str:
         return _string(fields.get("prompt_cache_key"))
@@ -204,6 +205,30 @@ class OpenAIChat:
 
     def overflow(self, status: int, body: bytes) -> int | None:
         return wording.overflow(status, body)
+
+    def question(
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
+    ) -> tuple[bytes, bytes]:
+        limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
+        body = {"model": model, "messages": [{"role": "user", "content": text}], limit: max_tokens}
+        return (path or "/v1/chat/completions").encode("latin-1"), dump(body)
+
+    def answer(self, body: Any) -> Answer:
+        choices = body.get("choices") if isinstance(body, dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        message = choice.get("message")
+        message = message if isinstance(message, dict) else {}
+        text = _text(message.get("content"))
+        problem = ""
+        if message.get("tool_calls") or message.get("function_call"):
+            problem = "tool_call"
+        elif message.get("refusal") or choice.get("finish_reason") == "content_filter":
+            problem = "refused"
+        elif choice.get("finish_reason") == "length":
+            problem = "truncated"
+        elif not text.strip() and any(message.get(key) for key in _REASONING):
+            problem = "reasoning_only"
+        return Answer(text, problem, self.usage(body) or Usage())
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"

@@ -55,6 +55,7 @@ class OpenAIResponses:
     fields: ClassVar[tuple[str, ...]] = (
         "model", "stream", "instructions", "tools", "text", "prompt_cache_key", "previous_response_id", "conversation", "client_metadata",
     )  # fmt: skip
+    counted: ClassVar[tuple[str, ...]] = ("instructions", "tools", "text")
     auth_header: ClassVar[str] = "authorization"
     terminal: ClassVar[tuple[bytes, ...]] = (
         b"response.completed",

@@ -144,8 +144,8 @@ class Reader:
     def fixed(self, opened: Opened) -> Entry:
         """What the model reads besides the conversation, as an entry whose tokens may still have to be counted."""
         hasher = xxhash.xxh3_128(seed=self._fixed_seed)
-        for raw in opened.fields.raw.values():
-            hasher.update(raw)
+        for key in self.format.counted:
+            hasher.update(opened.fields.raw.get(key, b"\0"))
         digest = hasher.digest()
         entry = self._cache.get(digest)
         if entry is None:

@@ -34,6 +34,7 @@ class Goal:
     notice: bool = True
     combined_order: tuple[str, ...] = ("tool_result_clearing", "sliding_window", "summarize")
     summary_is_free: bool = False
+    protect_current_turn: bool = True
 
 
 class Strategy(Protocol):

@@ -47,7 +47,7 @@ def _merged(first: Plan, second: Plan) -> Plan:
         note = second.note
     places = dict.fromkeys((*first.clear, *second.clear))
     clear = tuple(place for place in places if not start <= place.item < stop)
-    return Plan(second.strategy, start, stop, note, clear)
+    return Plan(second.strategy, start, stop, note, clear, first.continuation or second.continuation)
 
 
 def tokens_after(view: View, plan: Plan) -> int:

@@ -13,6 +13,7 @@ from app.core import rules
 from app.core.plan import Plan
 from app.core.view import Facts, View
 from app.strategies.base import Goal
+from app.strategies.stretch import longest, says_something
 
 
 class SlidingWindow:
@@ -20,11 +21,11 @@ class SlidingWindow:
 
     def plan(self, view: View, goal: Goal) -> Plan | None:
         facts = view.facts
-        start = first_cuttable(facts)
-        stop = self._opening(facts, goal)
-        if stop is None or not any(not facts[at].note and not facts[at].stays for at in range(start, stop)):
+        opening = self._opening(facts, goal)
+        if opening is None:
             return None
-        return Plan(self.name, start, stop, "omitted" if goal.notice else "")
+        start, stop = longest(facts, opening)
+        return Plan(self.name, start, stop, "omitted" if goal.notice else "") if says_something(facts, start, stop) else None
 
     def _opening(self, facts: list[Facts], goal: Goal) -> int | None:
         """Where the window opens; None: nowhere that is allowed."""
@@ -43,13 +44,3 @@ class SlidingWindow:
         plain = (at for at in range(wanted, -1, -1) if not facts[at].calls and not facts[at].results and fits(at))
         return next(plain, None)
 
-
-def first_cuttable(facts: list[Facts]) -> int:
-    """Where a cut may begin: after the standing instructions at the start and after the last pinned item before the current turn."""
-    start = rules.head_end(facts)
-    request = rules.current_turn(facts)
-    for at in range(min(request, len(facts)) - 1, start - 1, -1):
-        if facts[at].pinned:
-            allowed = rules.cuts(facts)
-            return next((i for i in range(at + 1, len(facts)) if allowed[i]), len(facts))
-    return start

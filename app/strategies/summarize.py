@@ -14,7 +14,7 @@ from app.core import rules
 from app.core.plan import Plan
 from app.core.view import Facts, View
 from app.strategies.base import Goal
-from app.strategies.sliding_window import first_cuttable
+from app.strategies.stretch import longest, says_something
 from app.strategies.tool_result_clearing import ToolResultClearing
 
 
@@ -23,11 +23,19 @@ class Summarize:
 
     def plan(self, view: View, goal: Goal) -> Plan | None:
         facts = view.facts
-        start, stop = first_cuttable(facts), kept_from(facts, goal)
-        if says_something(facts, start, stop) and rules.cuts(facts)[stop]:
+        if not goal.protect_current_turn and goal.level == 2:
+            return self._everything(facts)
+        start, stop = longest(facts, kept_from(facts, goal))
+        if says_something(facts, start, stop):
             return Plan(self.name, start, stop, "summary")
         clearing = ToolResultClearing().plan(view, goal)
         return replace(clearing, because="nothing_to_summarize") if clearing else None
+
+    def _everything(self, facts: list[Facts]) -> Plan | None:
+        """The running turn too: its tool tail goes into the recap, and the conversation ends on a continuation."""
+        start = rules.head_end(facts)
+        whole = not any(fact.pinned for fact in facts[start:]) and says_something(facts, start, len(facts))
+        return Plan(self.name, start, len(facts), "summary", continuation=True) if whole else None
 
 
 def kept_from(facts: list[Facts], goal: Goal) -> int:
@@ -38,7 +46,3 @@ def kept_from(facts: list[Facts], goal: Goal) -> int:
     openings = [at for at, fact in enumerate(facts) if fact.opens_turn and not fact.note and at <= request]
     return min(request, openings[-goal.keep_recent_turns]) if len(openings) >= goal.keep_recent_turns else rules.head_end(facts)
 
-
-def says_something(facts: list[Facts], start: int, stop: int) -> bool:
-    """Is there anything in this stretch besides what compactd itself wrote and what stays anyway?"""
-    return any(not facts[at].note and not facts[at].stays for at in range(start, stop))

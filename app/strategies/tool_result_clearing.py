@@ -24,7 +24,9 @@ class ToolResultClearing:
         facts = view.facts
         pairing = rules.pair(facts)
         closed = rules.open_round(facts)
-        places = [(at, ordinal) for at, fact in enumerate(facts) for ordinal in range(len(fact.results))]
+        places = [
+            (at, ordinal) for at, fact in enumerate(facts) for ordinal, result in enumerate(fact.results) if result.clearable
+        ]
         kept = set(places[max(0, len(places) - goal.keep_recent_tool_results) :])
         clear: list[Clear] = []
         for at, ordinal in places:
@@ -32,7 +34,7 @@ class ToolResultClearing:
             old = at < closed and (at, ordinal) not in kept
             if not old or facts[at].pinned or pairing.tool(facts, (at, ordinal)) in goal.exclude_tools:
                 continue
-            if result.clearable and result.size > WORTH_CLEARING:
+            if result.size > WORTH_CLEARING:
                 clear.append(Clear(at, ordinal))
             call = pairing.call_of.get((at, ordinal))
             if goal.clear_tool_inputs and call is not None:

@@ -10,23 +10,21 @@ import re
 from collections.abc import Sequence
 
 OPENING, CLOSING = "<compaction_summary>", "</compaction_summary>"
-_NUMBER = re.compile(r"\(compaction #(\d+)\)")
+_NOW = "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above."
+_RUNNING = "The work goes on from here: the request before this note stands as it was asked and is still being worked on."
 _FRAME = re.compile(r"</?compaction_summary>", re.IGNORECASE)
 
 
-def recap(summary: str, number: int, address: str = "", carried: Sequence[str] = ()) -> str:
+def recap(summary: str, number: int, address: str = "", carried: Sequence[str] = (), running: bool = False) -> str:
     """The whole note. `address` is where the removed messages can be read ("" leaves the reference out); `carried` are standing
-    instructions that left with them."""
-    parts = [OPENING, f"## Summary of the earlier conversation (compaction #{number})", inner(summary)]
+    instructions that left with them; `running` says that it stands behind the question of a turn that is still at work."""
+    about = "Progress so far, the work is not finished" if running else "Summary of the earlier conversation"
+    parts = [OPENING, f"## {about} (compaction #{number})", inner(summary)]
     if carried:
         parts += ["## Instructions that were given earlier and still hold", *map(inner, carried)]
     if address:
         parts += ["## Reference", f"The messages that this summary replaces can be read in full at: {address}"]
-    parts += [
-        "## Now",
-        "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above.",
-        CLOSING,
-    ]
+    parts += ["## Now", _RUNNING if running else _NOW, CLOSING]
     return "\n".join(parts)
 
 

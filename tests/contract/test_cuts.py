@@ -55,10 +55,19 @@ class Script:
 
 RARELY = st.sampled_from([False] * 7 + [True])
 ROUNDS = st.builds(
-    Round, st.integers(1, 3), st.booleans(), st.sampled_from([0, 0, 0, 1, 2]), RARELY, RARELY, RARELY, st.sampled_from([False] * 15 + [True])
+    Round,
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from([0, 0, 0, 1, 2]),
+    RARELY,
+    RARELY,
+    RARELY,
+    st.sampled_from([False] * 15 + [True]),
 )
 TURNS = st.builds(Turn, st.lists(ROUNDS, max_size=4).map(tuple), st.just(True), st.booleans(), RARELY, RARELY)
-SCRIPTS = st.builds(Script, st.lists(TURNS, min_size=1, max_size=4).map(tuple), st.booleans(), st.sampled_from([0, 0, 0, 2]), RARELY)
+SCRIPTS = st.builds(
+    Script, st.lists(TURNS, min_size=1, max_size=4).map(tuple), st.booleans(), st.sampled_from([0, 0, 0, 2]), RARELY
+)
 
 
 class _Numbers:
@@ -88,7 +97,9 @@ def anthropic(script: Script) -> list[Item]:
         return use, {"type": "web_search_tool_result", "tool_use_id": use["id"], "content": [page]}
 
     if script.orphan:
-        items.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_lost", "content": "x"}]})
+        items.append(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_lost", "content": "x"}]}
+        )
     for turn in script.turns:
         picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
         items.append({"role": "user", "content": [text("ask"), picture] if turn.picture else "ask"})
@@ -141,7 +152,7 @@ def chat(script: Script) -> list[Item]:
 WRITERS: dict[str, Callable[[Script], list[Item]]] = {"anthropic-messages": anthropic, "openai-chat": chat}
 FIELDS: dict[str, Item] = {
     "anthropic-messages": {
-        "model": "claude-opus-5", "max_tokens": 9, "thinking": {"type": "adaptive"},
+        "model": "claude-opus-5", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1024},
         "tools": [{"name": "read", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "web_search"}],
     },
     "openai-chat": {"model": "gpt-5.1"},

@@ -355,7 +355,7 @@ class TestPages:
                 assert len(page) <= size
                 names += [line.id for line in page]
                 pages += 1
-                if not cursor:
+                if not cursor or pages > 50:
                     break
             assert names == whole
             assert pages == -(-23 // size)

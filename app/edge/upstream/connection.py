@@ -8,6 +8,8 @@ the provider sees at once that nobody listens any more.
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app.edge.upstream.routes import Route
@@ -44,6 +46,8 @@ class Connection(asyncio.Protocol):
         self._lost(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._salvage()
         self._lost(exc)
 
     def pause_writing(self) -> None:
@@ -56,7 +60,8 @@ class Connection(asyncio.Protocol):
             self.exchange.drained()
 
     async def drain(self) -> None:
-        """Wait until more may be written, or the connection is closed. For one waiter."""
+        """Let the loop look around, then wait until more may be written or the connection is closed. For one waiter."""
+        await asyncio.sleep(0)
         if not self.writable and not self.closed:
             self._drained = self.loop.create_future()
             await self._drained
@@ -66,6 +71,14 @@ class Connection(asyncio.Protocol):
             self.closed = True
             self.transport.abort()
             self._let_on()
+
+    def _salvage(self) -> None:
+        """A write that fails hides an answer that is there already, such as a 413 with which the peer cut us short."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None and not self.route.tls:
+            with suppress(OSError):
+                while self.exchange is not None and (data := os.read(sock.fileno(), 65536)):
+                    self.exchange.feed(data)
 
     def _lost(self, exc: Exception | None) -> None:
         if self.closed:

@@ -50,11 +50,20 @@ class Sender:
 
     def drained(self) -> None:
         """The transport takes more."""
-        if self._upload is None and self.active:
-            while self._unsent and self._connection.writable:
-                piece, self._unsent = self._unsent[:SLICE], self._unsent[SLICE:]
-                self._connection.transport.write(piece)
-            self.active = bool(self._unsent) or not self._connection.writable
+        connection = self._connection
+        if self._upload is not None or not connection.writable or connection.transport.is_closing():
+            return
+        if self._unsent:
+            piece, self._unsent = self._unsent[:SLICE], self._unsent[SLICE:]
+            connection.transport.write(piece)
+            if connection.writable:
+                connection.loop.call_soon(self._go_on)   # in between the loop looks whether there is an early answer
+        else:
+            self.active = False
+
+    def _go_on(self) -> None:
+        if self._connection.exchange is not None:   # ours: while we are active no other gets the connection
+            self._connection.exchange.drained()
 
     def stop(self) -> None:
         """Send nothing more; no change if everything is sent."""
@@ -73,14 +82,16 @@ class Sender:
                     left -= len(piece)
                     if left < 0:
                         break
-                if connection.closed:
+                if connection.transport.is_closing():
                     return
                 if piece:
                     connection.transport.write(piece if length is not None else chunk(piece))
                     await connection.drain()
             if left:
                 raise httpx.LocalProtocolError("content-length is not the length of the body")
-            if length is None and not connection.closed:
+            if connection.transport.is_closing():
+                return
+            if length is None:
                 connection.transport.write(LAST_CHUNK)
             self._upload, self.active = None, False
             if connection.exchange is not None:

@@ -32,7 +32,13 @@ def raw(redis_server: RedisServer) -> Iterator[Any]:
 
 
 @pytest.fixture
-async def store(redis_server: RedisServer, raw: Any) -> AsyncIterator[RedisStore]:
+def _emptied(raw: Any) -> None:
+    """For tests that need no client of their own."""
+    assert not raw.dbsize()
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer, _emptied: None) -> AsyncIterator[RedisStore]:
     store = RedisStore(redis_server.url, OPTIONS)
     yield store
     await store.close()
@@ -116,9 +122,7 @@ class TestKeys:
             assert key.count(b"{") == key.count(b"}") == 1
             assert not any(name in key for name in (b"tenant}", b"tenant-", b"{session", b"{archive", b"{compaction"))
 
-    async def test_lists_for_the_console_are_bounded(
-        self, store: RedisStore, raw: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_lists_for_the_console_are_bounded(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PER_LIST", 5)
         now = time.time()
         for number in range(12):
@@ -145,9 +149,8 @@ class TestKeys:
 
 
 class TestTrips:
-    async def test_a_lookup_is_one_round_trip_once_the_checkpoint_was_seen(
-        self, redis_server: RedisServer, raw: Any
-    ) -> None:
+    @pytest.mark.usefixtures("_emptied")
+    async def test_a_lookup_is_one_round_trip_once_the_checkpoint_was_seen(self, redis_server: RedisServer) -> None:
         chain = links(300)
         async with wire_to(redis_server) as wire:
             store = RedisStore(wire.url, OPTIONS)
@@ -191,9 +194,8 @@ class TestTrips:
         assert (await reader.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 5)
         await reader.close()
 
-    async def test_callers_that_leave_never_mix_up_the_answers_of_others(
-        self, redis_server: RedisServer, raw: Any
-    ) -> None:
+    @pytest.mark.usefixtures("_emptied")
+    async def test_callers_that_leave_never_mix_up_the_answers_of_others(self, redis_server: RedisServer) -> None:
         """A cancelled call leaves an unread answer on its connection, which must not become somebody else's answer."""
         chains = [links(4, name=f"c{number}") for number in range(20)]
         chance = random.Random(7)

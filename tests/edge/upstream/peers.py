@@ -171,7 +171,7 @@ async def read(answer: httpx.Response) -> bytes:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not condition():   # noqa: ASYNC110: what is awaited is the other side's
+        while not condition():   # noqa: ASYNC110 (what is awaited is the other side)
             await asyncio.sleep(0.001)
 
 

@@ -1,0 +1,30 @@
+"""Which part of a conversation a cut may take: the longest stretch that holds nothing pinned.
+
+A pinned item stays with its neighbours, so it splits what lies before the kept part in two; one cut takes one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.core import rules
+from app.core.view import Facts
+
+
+def longest(facts: Sequence[Facts], stop: int) -> tuple[int, int]:
+    """(start, stop) of the longest stretch after the standing instructions and before `stop` that a cut may take; equal: there is none."""
+    allowed = rules.cuts(facts)
+    best = (stop, stop)
+    start = rules.head_end(facts)
+    for end in [*(at for at in range(start, stop) if facts[at].pinned), stop]:
+        first = next((at for at in range(start, end + 1) if allowed[at]), end)
+        last = next((at for at in range(end, first - 1, -1) if allowed[at]), first)
+        if last - first > best[1] - best[0]:
+            best = (first, last)
+        start = end + 1
+    return best
+
+
+def says_something(facts: Sequence[Facts], start: int, stop: int) -> bool:
+    """Is there anything in this stretch besides what compactd itself wrote and what stays anyway?"""
+    return any(not facts[at].note and not facts[at].stays for at in range(start, stop))
