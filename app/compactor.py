@@ -20,6 +20,7 @@ from app.keeping import Keeper
 from app.ports import Recorder, SharedStore, Summarizer
 from app.request import Ask, Context, Outcome, Result
 from app.rewriting import Rewriter
+from app.thinking import asked
 
 MAX_REJECTIONS = 3
 """After so many refusals by the provider, a session gets no new plan."""
@@ -153,13 +154,14 @@ class Compactor:
     def _forward(self, context: Context, reason: str, new: bool = False) -> Outcome:
         """The outcome for the context's view: its bytes, or the client's own where nothing was changed or may be."""
         view, body, checkpoint, session = context.view, context.ask.opened.body, context.checkpoint, context.found.session
+        beta = ""
         result: Result = "compacted" if new else "replayed" if view.changed else "passed" if reason in PASSING else "declined"
         if context.ask.policy.mode == "observe":
             result = "observed" if view.changed else result
         elif view.changed:
             pieces = [piece if isinstance(piece, int) else raw_bytes(view.raws[at]) for at, piece in enumerate(view.pieces)]
             sizes = [size_of(raw) for raw in context.client.raws]
-            body = jsonspan.splice(body, context.reader.format.history, pieces, sizes)
+            body, beta = asked(context, jsonspan.splice(body, context.reader.format.history, pieces, sizes))
         if result == "replayed" and reason == "below_threshold":
             reason = "checkpoint"
         return Outcome(
@@ -172,6 +174,7 @@ class Compactor:
             session=context.session,
             compactions=(session.compactions if session else 0) + new,
             archive=checkpoint.archive if checkpoint else "",
+            beta=beta,
             context=context,
         )  # fmt: skip
 

@@ -207,6 +207,10 @@ class Recorder(Protocol):
         """Something that an operator may want to know, at INFO."""
         ...
 
+    def warn(self, event: str, **facts: str) -> None:
+        """… and should, at WARNING."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:

@@ -90,6 +90,12 @@ class Registry:
         if window >= LEAST_WINDOW:
             self._remember(self._learnt, (model[:LONGEST_NAME], upstream), window)
 
+    def learn_quirk(self, model: str, quirk: str) -> None:
+        """Remember what a refusal gave away about a model."""
+        model = model[:LONGEST_NAME]
+        found = self._models.get(model) or self._resolve(model)
+        self._remember(self._models, model, replace(found, quirks=found.quirks | {quirk}))
+
     def label(self, model: str) -> str:
         """A name for metrics, of a bounded set: the registry's or the configuration's own, or `other`."""
         model = model[:LONGEST_NAME]

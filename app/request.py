@@ -78,6 +78,8 @@ class Outcome:
     session: str = ""
     compactions: int = 0
     archive: str = ""
+    beta: str = ""
+    """what the provider's beta header has to say besides, for the body's sake"""
     context: Context | None = None
 
     @property
@@ -89,4 +91,4 @@ class Outcome:
         """The client's own request instead, after all."""
         assert self.context is not None
         body = self.context.ask.opened.body
-        return replace(self, body=body, result="failed", reason=reason, after=self.before, archive="")
+        return replace(self, body=body, result="failed", reason=reason, after=self.before, archive="", beta="")

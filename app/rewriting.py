@@ -16,7 +16,7 @@ from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_
 from app.core.plan import Clear, Plan, apply
 from app.core.transcript import Part, Seen
 from app.core.view import Edited, Facts, View, origin
-from app.errors import SummaryFailed
+from app.errors import NotCompactable, SummaryFailed
 from app.filling import SETTLED, Filler
 from app.keeping import Keeper
 from app.ports import Recorder, Summarizer, Summary
@@ -27,6 +27,7 @@ from app.strategies.base import Goal
 from app.strategies.combined import tokens_after
 from app.strategies.fold_rounds import FoldRounds
 from app.summaries.recap import recap
+from app.thinking import bound
 
 LEAST_SHARE_OF_EXCESS = 0.25
 """A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
@@ -74,6 +75,8 @@ class Rewriter:
             if failure.reason == SETTLED:
                 return Attempt(context.view, (), level, settled_elsewhere=True)
             return "summary_failed"
+        except NotCompactable as refusal:
+            return refusal.reason
         if not steps:
             return "nothing_to_compact"
         return await self._gate(context, view) or Attempt(view, tuple(steps), level)
@@ -91,6 +94,7 @@ class Rewriter:
         if limit is not None and level == 2 and context.counted.of(view) >= limit:
             plan = FoldRounds().plan(view, self.goal(context, view, level))
             if plan is not None:
+                plan = bound(context, view, plan, self._recorder)
                 fold = await self._filled(context, view, plan, extractive=context.ask.policy.summary_fallback != "pass")
                 steps.append(fold)
                 view = self._applied(context, view, fold, address)
@@ -102,6 +106,7 @@ class Rewriter:
         plan = STRATEGIES[policy.strategy].plan(view, goal)
         if plan is None:
             return None
+        plan = bound(context, view, plan, self._recorder)
         if plan.because:
             self._recorder.note("strategy_fell_back", strategy=plan.strategy, because=plan.because)
         try:
@@ -117,7 +122,7 @@ class Rewriter:
         stages = tuple(stage for stage in goal.combined_order if stage != "summarize")
         name = "combined" if policy.strategy == "combined" and stages else policy.summary_fallback
         instead = STRATEGIES[name].plan(view, replace(goal, combined_order=stages))
-        return Step(instead) if instead else None
+        return Step(bound(context, view, instead, self._recorder)) if instead else None
 
     async def without_archive(self, context: Context, attempt: Attempt) -> Attempt:
         """The same attempt where what leaves could not be archived: nothing refers to an archive."""

@@ -56,11 +56,7 @@ class Bench:
         upstream = start(stack, [str(upstream_program)], self._load_cpu, subprocess.PIPE)
         assert upstream.stdout is not None
         self._launcher = Launcher(stack, self.directory, int(upstream.stdout.readline()), pair[0] if pair else None)
-        print(
-            f"pinned: proxies to CPU {pair[0]}, load and upstream to CPU {pair[1]}"
-            if pair
-            else "one CPU: nothing pinned"
-        )
+        print(f"CPU {pair[0]}: proxies; CPU {pair[1]}: load and upstream" if pair else "one CPU: nothing is pinned")
         self.targets: dict[str, Target] = {"direct": self._launcher.direct()}
         self.compactd: dict[str, Target] = {}
         self.results: Results = {}

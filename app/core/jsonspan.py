@@ -90,10 +90,17 @@ def _walk(raw: bytes, start: int, sizes: Iterable[int]) -> list[Span]:
     return spans
 
 
+FRONT = -1
+"""A last step into an array: a new element ahead of all others."""
+REMOVED = b""
+"""The text of an array element that shall go."""
+
+
 def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
     """`raw` with new JSON texts at the given paths; everything else stays byte for byte.
 
-    A last step that names a missing key adds it at the end of its object. Raises NotCompactable for other missing places.
+    A last step that names a missing key adds it at the end of its object; `FRONT` and `REMOVED` add to and take from arrays.
+    Raises NotCompactable for other missing places.
     """
     grouped: dict[str | int, list[Edit]] = {}
     for path, text in edits:
@@ -102,20 +109,32 @@ def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
         grouped.setdefault(path[0], []).append((path[1:], text))
     if not grouped:
         return raw
-    in_object = isinstance(next(iter(grouped)), str)
-    spans: dict[Any, Span] = dict(members(raw)) if in_object else dict(enumerate(elements(raw)))
+    if isinstance(next(iter(grouped)), int):
+        return _edited_array(raw, grouped)
+    spans = members(raw)
     changes: list[tuple[int, int, bytes]] = []
     for step, inner in grouped.items():
         if step in spans:
-            start, stop = spans[step]
+            start, stop = spans[str(step)]
             changes.append((start, stop, edit(raw[start:stop], inner)))
-        elif isinstance(step, str) and inner[0][0] == ():
+        elif inner[0][0] == ():
             end = raw.rindex(b"}")
-            comma = b"," if spans else b""
-            changes.append((end, end, comma + json.dumps(step).encode() + b":" + inner[0][1]))
+            changes.append((end, end, (b"," if spans else b"") + json.dumps(step).encode() + b":" + inner[0][1]))
         else:
             raise NotCompactable("edit_misses")
     return _replaced(raw, changes)
+
+
+def _edited_array(raw: bytes, grouped: dict[str | int, list[Edit]]) -> bytes:
+    spans = elements(raw)
+    if any(step != FRONT and step not in range(len(spans)) for step in grouped):
+        raise NotCompactable("edit_misses")
+    added = [text for _, text in grouped.get(FRONT, ())]
+    texts = [edit(raw[a:b], grouped[at]) if at in grouped else raw[a:b] for at, (a, b) in enumerate(spans)]
+    if added or REMOVED in texts:
+        # The elements' own bytes stay; what stood between them can't all stay.
+        return b"[" + b",".join([*added, *(text for text in texts if text != REMOVED)]) + b"]"
+    return _replaced(raw, [(*span, text) for span, text in zip(spans, texts, strict=True)])
 
 
 def splice(raw: bytes, key: str, pieces: Sequence[int | bytes], sizes: Sequence[int]) -> bytes:

@@ -40,6 +40,8 @@ class Plan:
     stop: int = 0
     note: NoteKind = ""
     clear: tuple[Clear, ...] = ()
+    bare: tuple[int, ...] = ()
+    """items whose reasoning goes: its signatures would not hold behind what changes before them"""
     continuation: bool = False
     """the cut takes the whole tail: the conversation then ends on a fixed user item that says to go on"""
     because: str = ""
@@ -76,7 +78,7 @@ class Checkpoint:
                 packed.append({"note": piece.raw.decode()})
             else:
                 cleared = [[c.ordinal, c.text, c.inputs] for c in piece.cleared]
-                packed.append({"index": piece.index, "cleared": cleared, "lead": piece.lead})
+                packed.append({"index": piece.index, "cleared": cleared, "lead": piece.lead, "bare": piece.bare})
         return msgspec.json.encode(
             {"v": 1, "covered": self.covered, "pieces": packed, "strategy": self.strategy, "level": self.level,
              "archive": self.archive, "number": self.number}
@@ -97,7 +99,7 @@ class Checkpoint:
                     pieces.append(Note(packed["note"].encode()))
                 else:
                     cleared = tuple(Clearing(ordinal, text, inputs) for ordinal, text, inputs in packed["cleared"])
-                    pieces.append(Edited(packed["index"], cleared, packed["lead"]))
+                    pieces.append(Edited(packed["index"], cleared, packed["lead"], packed["bare"]))
             found = cls(
                 record["covered"],
                 tuple(pieces),
@@ -141,6 +143,7 @@ def apply(
     cleared: dict[int, list[Clearing]] = {}
     for place in plan.clear:
         cleared.setdefault(place.item, []).append(Clearing(place.ordinal, placeholder(place), place.inputs))
+    bare = frozenset(plan.bare)
     pieces: list[Piece] = []
     covered = view.covered
     facts = view.facts
@@ -152,8 +155,8 @@ def apply(
         if touched and not facts[at].stays:
             covered = max(covered, origin(piece) + 1)
             continue
-        if at in cleared or (lead and at == plan.stop):
-            piece = _edited(piece, tuple(cleared.get(at, ())), lead if at == plan.stop else "")
+        if at in cleared or at in bare or (lead and at == plan.stop):
+            piece = _edited(piece, tuple(cleared.get(at, ())), lead if at == plan.stop else "", at in bare)
             touched = True
         if touched:
             covered = max(covered, origin(piece) + 1)
@@ -176,13 +179,13 @@ def left(before: View, after: View) -> list[int]:
     return sorted(index for index, piece in was.items() if index >= 0 and now.get(index) != piece)
 
 
-def _edited(piece: Piece, cleared: tuple[Clearing, ...], lead: str) -> Edited:
+def _edited(piece: Piece, cleared: tuple[Clearing, ...], lead: str, bare: bool) -> Edited:
     if isinstance(piece, Note):
         raise TypeError("a note is never edited")
     if isinstance(piece, int):
-        return Edited(piece, cleared, lead)
+        return Edited(piece, cleared, lead, bare)
     again = {(c.ordinal, c.inputs): c for c in (*piece.cleared, *cleared)}
-    return Edited(piece.index, tuple(again.values()), lead or piece.lead)
+    return Edited(piece.index, tuple(again.values()), lead or piece.lead, bare or piece.bare)
 
 
 def _built(client: View, pieces: list[Piece], covered: int, rewrite: Rewrite, read: Read) -> View:

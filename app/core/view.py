@@ -142,11 +142,13 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """An item of the client's history, by index, with clearings in it or a note's text put ahead of its own (`lead`)."""
+    """An item of the client's history, by index, with clearings in it, a note's text put ahead of its own (`lead`), or without its reasoning
+    (`bare`)."""
 
     index: int
     cleared: tuple[Clearing, ...] = ()
     lead: str = ""
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

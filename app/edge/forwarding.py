@@ -25,7 +25,8 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     if query and upstream.brings_credentials:
         query = without_key(query)
     target = base_path + route.path + (b"?" + query if query else b"")
-    headers = forwarded(scope["headers"], host, exchange.length, exchange.changed, upstream, route.target)
+    beta = exchange.outcome.beta if exchange.outcome and exchange.changed else ""
+    headers = forwarded(scope["headers"], host, exchange.length, exchange.changed, upstream, route.target, beta=beta)
     connect, read = settings.timeouts(route.upstream)
     request = httpx.Request(
         scope["method"], url, headers=headers, content=exchange.body or None,

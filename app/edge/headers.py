@@ -66,6 +66,7 @@ def forwarded(
     upstream: Upstream,
     target: Target | None,
     fresh: bool = False,
+    beta: str = "",
 ) -> list[Pair]:
     """A request's headers for the provider. `length` is that of the body, None: not told (no body, or chunked).
 
@@ -79,6 +80,8 @@ def forwarded(
         if upstream.api_key:
             drop = drop | _CREDENTIAL_NAMES
     pairs = [(b"host", host), *((name, value) for name, value in raw if name not in drop)]
+    if beta and not any(name == b"anthropic-beta" and beta.encode() in value for name, value in pairs):
+        pairs.append((b"anthropic-beta", beta.encode()))
     if fresh:
         pairs.append((b"content-type", b"application/json"))
         if target and target.format == "anthropic-messages" and not any(name == b"anthropic-version" for name, _ in pairs):

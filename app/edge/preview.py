@@ -33,11 +33,13 @@ class Preview(BaseModel):
 
 
 class _Silent:
-    def fault(self, where: str, fault: BaseException | None) -> None:
+    def fault(self, where: str, fault: BaseException | None) -> None:  # noqa: ARG002
         if fault is not None:
             raise fault
 
     def note(self, event: str, **facts: str) -> None: ...
+
+    def warn(self, event: str, **facts: str) -> None: ...
 
     def archived(self, sink: str, result: str) -> None: ...
 

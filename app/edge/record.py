@@ -142,9 +142,9 @@ class RequestRecorder:
 
     # The compactor's port, and what the relay has to say
 
-    def rejected(self, format_name: str) -> None:
-        self.metrics.rejections.labels(format_name, "invalid_request").inc()
-        self._log.warning("provider_rejected_compacted_request", format=format_name, action="sent the original")
+    def rejected(self, format_name: str, kind: str) -> None:
+        self.metrics.rejections.labels(format_name, kind).inc()
+        self._log.warning("provider_rejected_compacted_request", format=format_name, kind=kind, action="sent the original")
 
     def overflowed(self, format_name: str) -> None:
         self.metrics.overflows.labels(format_name).inc()
@@ -157,6 +157,9 @@ class RequestRecorder:
 
     def note(self, event: str, **facts: str) -> None:
         self._log.info(event, **facts)
+
+    def warn(self, event: str, **facts: str) -> None:
+        self._log.warning(event, **facts)
 
     def archived(self, sink: str, result: str) -> None:
         self.metrics.archives.labels(sink, "ok" if result == "ok" else "failed").inc()

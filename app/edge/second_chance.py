@@ -43,14 +43,14 @@ class SecondChance:
         if window is not None:
             return await self._too_long(exchange, ask, window) or response
         if exchange.changed and response.status_code != 413:
-            return await self._malformed(exchange)
+            return await self._malformed(exchange, response.status_code, body)
         return response
 
     async def _too_long(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
         """Learn the window, compact with it, try again. None: nothing more could be done."""
         self._recorder.overflowed(ask.format)
         if window:
-            exchange.wiring.registry.learn(ask.model.name, ask.upstream, window)
+            exchange.wiring.registry.learn(ask.client_model, ask.upstream, window)
         if ask.policy.mode == "observe":
             return None
         learnt = replace(ask, model=replace(ask.model, context_window=window)) if window else ask
@@ -60,12 +60,15 @@ class SecondChance:
         exchange.forward(outcome)
         return await ask_upstream(self._client, exchange)
 
-    async def _malformed(self, exchange: Exchange) -> httpx.Response:
+    async def _malformed(self, exchange: Exchange, status: int, body: bytes) -> httpx.Response:
         """The client's own request instead; what was made of it is never used again."""
-        outcome = exchange.outcome
+        outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
-        assert exchange.ask is not None
-        self._recorder.rejected(exchange.ask.format)
+        assert ask is not None
+        lesson = FORMATS[ask.format].lesson(status, body)
+        if lesson:
+            exchange.wiring.registry.learn_quirk(ask.client_model, lesson)
+        self._recorder.rejected(ask.format, lesson or "invalid_request")
         await self._compactor.reject(outcome)
         exchange.forward(outcome.undone("rejected"))
         return await ask_upstream(self._client, exchange)

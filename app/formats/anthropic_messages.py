@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from app.core.jsonspan import Edit, dump
+from app.core.jsonspan import FRONT, REMOVED, Edit, dump
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
@@ -28,8 +28,10 @@ from app.formats.anthropic_blocks import (
     results_of,
     string,
 )
-from app.formats.base import Part, Target, Usage
+from app.formats.base import Binding, Part, Target, Usage
 
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_BOUND = re.compile(rb"bound to a different conversation|different conversation prefix", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|/v1)/messages/?$")
 _ERRORS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
@@ -61,7 +63,7 @@ class AnthropicMessages:
             return "client_compaction"
         if isinstance(last, dict) and last.get("role") == "user":
             texts = (string(block.get("text")) for block in blocks_of(last.get("content")) or ())
-            if any(wording.asks_for_summary(text) for text in texts):
+            if any(wording.asks_for_summary("", text) for text in texts):
                 return "client_compaction"
         return ""
 
@@ -131,6 +133,34 @@ class AnthropicMessages:
             return [(("content", at, "text"), dump(f"{text}\n\n{string(content[at].get('text'))}"))]
         return [(("content", at), dump(block) + b"," + dump(content[at]))]
 
+    def without_reasoning(self, item: Any) -> list[Edit]:
+        content = item.get("content")
+        blocks = content if isinstance(content, list) else []
+        gone = [at for at, block in enumerate(blocks) if kind_of(block) in ("thinking", "redacted_thinking")]
+        # An assistant message may not end up empty (A26): then it keeps one line.
+        edits: list[Edit] = [(("content", at), REMOVED) for at in gone]
+        if gone and len(gone) == len(blocks):
+            edits.append((("content", FRONT), dump({"type": "text", "text": "[Reasoning removed by compaction.]"})))
+        return edits
+
+    def binding(self, fields: Mapping[str, Any]) -> Binding:
+        """AB1 to AB4. The field is refused without its beta header, so both go together."""
+        thinking = fields.get("thinking")
+        if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
+            return Binding("impossible")
+        bound = thinking.get("block_binding")
+        chosen = bound.get("prefix_mismatch_behavior") if isinstance(bound, dict) else None
+        if chosen == "error":
+            return Binding("forbidden")
+        if chosen is not None:
+            return Binding("allowed")
+        key = "prefix_mismatch_behavior"
+        if isinstance(bound, dict):
+            edit: Edit = (("thinking", "block_binding", key), dump("drop_block"))
+        else:
+            edit = (("thinking", "block_binding"), dump({key: "drop_block"}))
+        return Binding("ask", (edit,), BINDING_BETA)
+
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "content": text})
 
@@ -153,6 +183,9 @@ class AnthropicMessages:
 
     def overflow(self, status: int, body: bytes) -> int | None:
         return None if status == 413 else wording.overflow(status, body)  # 413 counts bytes (E6), not tokens
+
+    def lesson(self, status: int, body: bytes) -> str:
+        return "binds_thinking" if status == 400 and _BOUND.search(body) else ""
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")

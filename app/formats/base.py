@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from app.core.jsonspan import Edit
 from app.core.transcript import Part
@@ -34,6 +34,19 @@ class Answer:
     text: str
     problem: str = ""
     usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a request can do about reasoning that is bound to the prefix it was made behind.
+
+    way      "ask": the provider is asked to drop what does not fit any more (`edits` of the body's top level, `beta` for the beta header);
+             "allowed": the client has asked for that itself; "forbidden": the client wants to see the error; "impossible": can't be asked
+    """
+
+    way: Literal["ask", "allowed", "forbidden", "impossible"]
+    edits: tuple[Edit, ...] = ()
+    beta: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,14 @@ class Format(Protocol):
         """Edits that put `text` ahead of a user item's own content."""
         ...
 
+    def without_reasoning(self, item: Any) -> list[Edit]:
+        """Edits that take an item's reasoning away, all of it, and leave the rest as it is."""
+        ...
+
+    def binding(self, fields: Mapping[str, Any]) -> Binding:
+        """Asked only for models whose reasoning is bound to its prefix."""
+        ...
+
     def note(self, text: str) -> bytes:
         """JSON text of one user-role item that says `text`."""
         ...
@@ -111,6 +132,10 @@ class Format(Protocol):
 
     def overflow(self, status: int, body: bytes) -> int | None:
         """Does this error answer say that the context is too long? The window it names in tokens, 0 if it names none, None: no."""
+        ...
+
+    def lesson(self, status: int, body: bytes) -> str:
+        """A quirk of the model that this refusal gives away, "" if none."""
         ...
 
     def question(
@@ -132,4 +157,4 @@ class Format(Protocol):
         ...
 
 
-__all__ = ["Answer", "Format", "Part", "Target", "Usage"]
+__all__ = ["Answer", "Binding", "Format", "Part", "Target", "Usage"]

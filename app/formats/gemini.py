@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from app.core.jsonspan import Edit, dump
+from app.core.jsonspan import FRONT, Edit, dump
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
-from app.formats.base import Part, Target, Usage
+from app.formats.base import Binding, Part, Target, Usage
 from app.formats.gemini_parts import (
     answers_at,
     calls_of,
@@ -137,7 +137,14 @@ class Gemini:
         return edits
 
     def lead(self, item: Any, text: str) -> list[Edit]:
-        return [(("parts",), dump([{"text": text}, *(item.get("parts") or [])]))]
+        part = dump({"text": text})
+        return [(("parts", FRONT), part) if item.get("parts") else (("parts",), b"[" + part + b"]")]
+
+    def without_reasoning(self, item: Any) -> list[Edit]:  # noqa: ARG002  # nothing here is bound to its prefix
+        return []
+
+    def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
+        return Binding("impossible")
 
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "parts": [{"text": text}]})
@@ -162,6 +169,9 @@ class Gemini:
         """E8, also in the array of a stream that is no event stream; Vertex has words of its own."""
         vertex = _VERTEX_LIMIT.search(body) if status == 400 else None
         return int(vertex[1]) if vertex else wording.overflow(status, body)
+
+    def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
+        return ""
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """Google's shape: `code` is the HTTP status there, ours is the `reason` of an ErrorInfo; source: https://google.aip.dev/193."""

@@ -15,7 +15,7 @@ from app.core.jsonspan import Edit, Path, dump
 from app.core.notes import is_note
 from app.core.view import Call, Clearing, Facts, Result, Role
 from app.formats import wording
-from app.formats.base import Answer, Part, Target, Usage
+from app.formats.base import Answer, Binding, Part, Target, Usage
 from app.formats.media import image_tokens, media_name
 
 _PATH = re.compile(r"/chat/completions/?$")
@@ -48,7 +48,7 @@ class OpenAIChat:
 
     def refusal(self, fields: Mapping[str, Any], last: Any) -> str:  # noqa: ARG002  # nothing in chat keeps history elsewhere
         asked = isinstance(last, dict) and last.get("role") == "user"
-        return "client_compaction" if asked and wording.asks_for_summary(_text(last.get("content"))) else ""
+        return "client_compaction" if asked and wording.asks_for_summary("", _text(last.get("content"))) else ""
 
     def session_hint(self, fields: Mapping[str, Any]) -> str:
         return _string(fields.get("prompt_cache_key"))
@@ -181,6 +181,12 @@ class OpenAIChat:
         part = dump({"type": "text", "text": text})
         return [(("content", 0), part + b"," + dump(first))] if content else [(("content",), b"[" + part + b"]")]
 
+    def without_reasoning(self, item: Any) -> list[Edit]:  # noqa: ARG002  # nothing here is bound to its prefix
+        return []
+
+    def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
+        return Binding("impossible")
+
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "content": text})
 
@@ -229,6 +235,9 @@ class OpenAIChat:
         elif not text.strip() and any(message.get(key) for key in _REASONING):
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(body) or Usage())
+
+    def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
+        return ""
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from app.core.jsonspan import Edit, dump, value
+from app.core.jsonspan import FRONT, Edit, dump, value
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts, Role
 from app.errors import NotCompactable
 from app.formats import wording
-from app.formats.base import Part, Target, Usage
+from app.formats.base import Binding, Part, Target, Usage
 from app.formats.responses_items import (
     CALLS,
     COMPACTIONS,
@@ -163,8 +163,16 @@ class OpenAIResponses:
 
     def lead(self, item: Any, text: str) -> list[Edit]:
         content = item.get("content")
-        own = content if isinstance(content, list) else [{"type": "input_text", "text": string(content)}]
-        return [(("content",), dump([{"type": "input_text", "text": text}, *own]))]
+        block = {"type": "input_text", "text": text}
+        if isinstance(content, list):
+            return [(("content", FRONT), dump(block))]
+        return [(("content",), dump([block, {"type": "input_text", "text": string(content)}]))]
+
+    def without_reasoning(self, item: Any) -> list[Edit]:  # noqa: ARG002  # nothing here is bound to its prefix
+        return []
+
+    def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
+        return Binding("impossible")
 
     def note(self, text: str) -> bytes:
         """The easy form, without an id: ids are the provider's to give (R20)."""
@@ -200,6 +208,9 @@ class OpenAIResponses:
             return wording.overflow(400, dump({**event, "type": ""}))
         response = event.get("response") if kind == "response.failed" else None
         return wording.overflow(400, dump(response.get("error"))) if isinstance(response, dict) else None
+
+    def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
+        return ""
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"

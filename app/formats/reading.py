@@ -167,6 +167,8 @@ class Reader:
         if text is None:
             item = jsonspan.value(raw)
             edits = self.format.clear(item, piece.cleared)
+            if piece.bare:
+                edits += self.format.without_reasoning(item)
             if piece.lead:
                 edits += self.format.lead(item, piece.lead)
             text = jsonspan.edit(raw_bytes(raw), edits)

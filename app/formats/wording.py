@@ -36,6 +36,7 @@ _SUMMARY_REQUESTS = (
     "Update the anchored summary",
     "First, reason in your scratchpad. Then, generate the <state_snapshot>",  # qwen-code and its kin
 )
+_SUMMARISER = "tasked with summarizing conversations"  # in the system prompts of such requests, Claude Code's and opencode's
 
 
 def overflow(status: int, body: bytes) -> int | None:
@@ -54,6 +55,6 @@ def overflow(status: int, body: bytes) -> int | None:
     return int((found[1] or found[2]).replace(",", "")) if found else 0
 
 
-def asks_for_summary(text: str) -> bool:
-    """Is this text of the last user item an agent's own compaction?"""
-    return text.lstrip().startswith(_SUMMARY_REQUESTS)
+def asks_for_summary(system: str, text: str) -> bool:
+    """Is this an agent's own compaction? `text` is one of the last user item's, `system` the start of the system prompt, if at hand."""
+    return text.lstrip().startswith(_SUMMARY_REQUESTS) or _SUMMARISER in system[:200]

@@ -47,7 +47,8 @@ def _merged(first: Plan, second: Plan) -> Plan:
         note = second.note
     places = dict.fromkeys((*first.clear, *second.clear))
     clear = tuple(place for place in places if not start <= place.item < stop)
-    return Plan(second.strategy, start, stop, note, clear, first.continuation or second.continuation)
+    whole = first.continuation or second.continuation
+    return Plan(second.strategy, start, stop, note, clear, continuation=whole)
 
 
 def tokens_after(view: View, plan: Plan) -> int:

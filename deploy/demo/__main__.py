@@ -17,7 +17,7 @@ from deploy.demo import __doc__ as about
 from deploy.demo.clients import Chat, Client, Messages
 from deploy.demo.proxy import NotStarted, compactd, write_config
 from deploy.demo.screen import shown, summary
-from deploy.demo.story import FIX, REVIEW, Step, Story
+from deploy.demo.story import STORIES, Step, Story
 from deploy.demo.tally import Row, Tally
 from tests.strict.answers import Call as Calling
 from tests.strict.answers import Reply
@@ -39,7 +39,9 @@ def reply(step: Step, number: int) -> Reply:
     return Reply(step.says, calls)
 
 
-async def one(client: Client, step: Step, provider: StrictProvider, http: httpx.AsyncClient, tally: Tally) -> Row | None:
+async def one(
+    client: Client, step: Step, provider: StrictProvider, http: httpx.AsyncClient, tally: Tally
+) -> Row | None:
     """One request through compactd; None if it failed."""
     number = len(tally.rows) + 1
     provider.answer = lambda form, body: reply(step, number)  # noqa: ARG005
@@ -67,7 +69,8 @@ async def archive(http: httpx.AsyncClient, address: str, tally: Tally) -> str:
     if response.status_code != 200:
         tally.failed.append(f"archive: {response.status_code} at {address}")
         return ""
-    return f"archive      {address}\n             {len(response.content):,} bytes, {len(response.json()['items'])} messages; opened just now"
+    read = f"{len(response.content):,} bytes, {len(response.json()['items'])} messages; it was opened just now"
+    return f"archive      {address}\n             {read}"
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -75,18 +78,24 @@ async def run(options: argparse.Namespace) -> int:
     pace = options.pace if options.pace is not None else 0.25 * console.is_terminal
     provider, tally = StrictProvider(window=options.window), Tally(options.window)
     async with AsyncExitStack() as stack:
-        file, address = write_config(options.folder, await stack.enter_async_context(provider.serve()), options.window)
+        upstream = await stack.enter_async_context(provider.serve())
+        file, address = write_config(options.folder, upstream, options.window, STORIES)
         await stack.enter_async_context(compactd(file, address))
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=address, trust_env=False, timeout=60))
         with shown(console, tally) as show:
-            for client, step in itertools.islice(itertools.chain(steps(FIX), steps(REVIEW)), options.requests):
+            for client, step in itertools.islice(itertools.chain(*map(steps, STORIES)), options.requests):
                 row = await one(client, step, provider, http, tally)
                 if row is None:
                     break
                 show(row)
                 await asyncio.sleep(pace)
         where = await archive(http, tally.archive, tally) if tally.archive else ""
-        for line in ["", *summary(tally), where, f"             later: .venv/bin/compactd archive list --config {file}"]:
+        for line in [
+            "",
+            *summary(tally),
+            where,
+            f"             from now on: .venv/bin/compactd archive list --config {file}",
+        ]:
             console.print(line, soft_wrap=True, highlight=False)
         if options.keep:
             console.print("\ncompactd runs on; Ctrl-C ends it.", highlight=False)
@@ -97,7 +106,7 @@ async def run(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=(about or "").partition("\n")[0])
     parser.add_argument("--requests", type=int, help="how many requests at most (default: all)")
-    parser.add_argument("--window", type=int, default=8_000, help="the model's context window, tokens (default: 8000)")
+    parser.add_argument("--window", type=int, default=9_000, help="the model's context window, tokens (default: 9000)")
     parser.add_argument("--pace", type=float, help="seconds between requests (default: 0.25 on a terminal, else 0)")
     parser.add_argument("--folder", type=Path, default=Path("data/demo"), help="where configuration, store and log go")
     parser.add_argument("--plain", action="store_true", help="lines instead of a live table")

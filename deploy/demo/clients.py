@@ -72,7 +72,10 @@ class Chat(Client):
 
     def request(self) -> Json:
         tools = [
-            {"type": "function", "function": {"name": name, "description": TOOLS[name][0], "parameters": _schema(TOOLS[name][1])}}
+            {
+                "type": "function",
+                "function": {"name": name, "description": TOOLS[name][0], "parameters": _schema(TOOLS[name][1])},
+            }
             for name in self.story.tools
         ]
         system = {"role": "system", "content": SYSTEM}
@@ -81,7 +84,9 @@ class Chat(Client):
     def answered(self, answer: Json) -> Usage:
         self.messages.append(answer["choices"][0]["message"])
         usage = answer["usage"]
-        return Usage(usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], 0, usage["completion_tokens"])
+        return Usage(
+            usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], 0, usage["completion_tokens"]
+        )
 
     def tools_answered(self, calls: tuple[Call, ...]) -> None:
         ids = [call["id"] for call in self.messages[-1].get("tool_calls", [])]
@@ -100,7 +105,8 @@ class Messages(Client):
 
     def request(self) -> Json:
         tools = [
-            {"name": name, "description": TOOLS[name][0], "input_schema": _schema(TOOLS[name][1])} for name in self.story.tools
+            {"name": name, "description": TOOLS[name][0], "input_schema": _schema(TOOLS[name][1])}
+            for name in self.story.tools
         ]
         mark = {"cache_control": {"type": "ephemeral"}}
         system = [{"type": "text", "text": SYSTEM, **mark}]
@@ -120,6 +126,7 @@ class Messages(Client):
     def tools_answered(self, calls: tuple[Call, ...]) -> None:
         ids = [block["id"] for block in self.messages[-1]["content"] if block["type"] == "tool_use"]
         results = [
-            {"type": "tool_result", "tool_use_id": id, "content": call.result} for id, call in zip(ids, calls, strict=True)
+            {"type": "tool_result", "tool_use_id": id, "content": call.result}
+            for id, call in zip(ids, calls, strict=True)
         ]
         self.messages.append({"role": "user", "content": results})

@@ -9,9 +9,21 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from deploy.demo.tally import READ, WRITTEN, PRICE, Row, Tally
+from deploy.demo.tally import PRICE, READ, WRITTEN, Row, Tally
 
-_HEADINGS = ("request", "client", "session", "messages", "tokens", "sent on", "outcome", "strategy", "level", "cached", "saved so far")
+_HEADINGS = (
+    "request",
+    "client",
+    "session",
+    "messages",
+    "tokens",
+    "sent on",
+    "outcome",
+    "strategy",
+    "level",
+    "cached",
+    "saved so far",
+)
 _RIGHT = frozenset({"request", "messages", "tokens", "sent on", "level", "cached", "saved so far"})
 _COLORS = {"compacted": "green", "replayed": "cyan", "failed": "red", "declined": "yellow"}
 _LINE = "{:>7}  {:<9}  {:<7}  {:>8}  {:>7}  {:>7}  {:<9}  {:<20}  {:>5}  {:>6}  {:>12}"
@@ -52,17 +64,17 @@ def _caption(tally: Tally) -> str:
 
 
 def summary(tally: Tally) -> list[str]:
-    """The end: what was sent, what was not, what it would have been without."""
-    wanted = sum(row.before for row in tally.rows)
-    share = tally.saved / wanted if wanted else 0.0
+    """The end: what was sent, what was not, what it would have been without. All tokens by the provider's count."""
+    less = 1 - tally.prompt / tally.direct_prompt if tally.direct_prompt else 0.0
     cached = tally.cached / tally.prompt if tally.prompt else 0.0
     return [
         f"requests     {len(tally.rows)} answered, {tally.rejected} rejected by the provider, {len(tally.failed)} failed",
-        f"tokens       {wanted:,} in the clients' requests; {wanted - tally.saved:,} sent on, {tally.saved:,} ({share:.0%}) not sent",
-        f"window       {tally.too_long} requests were longer than the model's {tally.window:,} tokens: refused, without compactd",
-        f"compactions  {tally.compactions}; {tally.prefix_breaks} prefix breaks between them",
-        f"cache        {cached:.0%} of all prompt tokens came from the provider's cache",
-        f"cost         ${tally.cost:.2f} instead of ${tally.direct_cost:.2f} with a window that large (estimate: ${PRICE * 1e6:.0f} per million"
-        f" input tokens, cache reads at {READ:.0%}, writes at {WRITTEN:.0%})",
+        f"tokens       {tally.direct_prompt:,} in the clients' requests, {tally.prompt:,} sent on: {less:.0%} less",
+        f"window       {tally.too_long} requests were longer than the model's {tally.window:,} tokens and would have been refused",
+        f"compactions  {tally.compactions}, and {tally.prefix_breaks} prefix breaks between them",
+        f"cache        {cached:.0%} of the tokens sent on came from the provider's prompt cache",
+        f"cost         ${PRICE * tally.prompt:.2f} instead of ${PRICE * tally.direct_prompt:.2f} where no prompt cache is; "
+        f"${tally.cost:.2f} instead of ${tally.direct_cost:.2f} with one",
+        f"             (estimates: ${PRICE * 1e6:.2f} per million input tokens, cache reads at {READ:.0%}, writes at {WRITTEN:.0%})",
         *(f"failed       {failure}" for failure in tally.failed),
     ]

@@ -77,7 +77,9 @@ def search(pattern: str, context: int = 0) -> str:
 def run_tests(failing: str = "", extra: tuple[str, ...] = ()) -> str:
     """What a verbose test run prints. `extra` are tests of test_checkout.py that were added since; `failing` names one of them."""
     names = [
-        f"tests/{file}::test_{test}" for file, *tests in (line.split() for line in _TESTS.splitlines()) for test in tests
+        f"tests/{file}::test_{test}"
+        for file, *tests in (line.split() for line in _TESTS.splitlines())
+        for test in tests
     ]
     names += [f"tests/test_checkout.py::test_{test}" for test in extra]
     head = f"============================= test session starts ==============================\ncollected {len(names)} items\n\n"
@@ -88,7 +90,11 @@ def run_tests(failing: str = "", extra: tuple[str, ...] = ()) -> str:
     ]
     tail = _FAILURE.format(name=failing) if failed else ""
     verdict = f"{len(failed)} failed, " if failed else ""
-    return head + "\n".join(lines) + f"\n{tail}\n================ {verdict}{len(names) - len(failed)} passed in 1.84s ================"
+    return (
+        head
+        + "\n".join(lines)
+        + f"\n{tail}\n================ {verdict}{len(names) - len(failed)} passed in 1.84s ================"
+    )
 
 
 def read_log(seed: int, count: int, differing: dict[int, str]) -> str:
@@ -100,13 +106,15 @@ def read_log(seed: int, count: int, differing: dict[int, str]) -> str:
         if number in differing:
             order, charged, invoice = differing[number].split()
             lines.append(
-                f"{clock} WARNING shop.checkout invoice differs order={order} charged=87.43 invoice=87.44 loyalty=5 campaign=autumn"
+                f"{clock} WARNING shop.checkout invoice differs order={order} charged={charged} invoice={invoice} loyalty=5 campaign=autumn"
             )
             continue
         order = f"ORD-{chance.randrange(20100, 20900)}"
         what = chance.choice(("placed", "paid", "paid", "shipped", "cart updated", "coupon checked"))
         lines.append(
-            f"{clock} INFO    shop.checkout {what} order={order} lines={chance.randrange(1, 9)} total={chance.randrange(900, 29_000) / 100:.2f}"
-            f" currency=EUR customer=C-{chance.randrange(1000, 9999)} trace={chance.getrandbits(64):016x} took={chance.randrange(8, 90)}ms"
+            f"{clock} INFO    shop.checkout {what} order={order} lines={chance.randrange(1, 9)}"
+            f" total={chance.randrange(900, 29_000) / 100:.2f}"
+            f" currency=EUR customer=C-{chance.randrange(1000, 9999)} trace={chance.getrandbits(64):016x}"
+            f" took={chance.randrange(8, 90)}ms"
         )
     return "\n".join(lines)

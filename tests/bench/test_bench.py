@@ -53,7 +53,7 @@ def running_upstream(programs: Path) -> Iterator[int]:
 
 
 def load(programs: Path, port: int, body: Path, *options: str, path: str = "/v1/chat/completions") -> dict[str, Any]:
-    command = [programs / "load", "-w", "0.1", "-s", "0.3", *options, str(port), path, body]
+    command = [str(programs / "load"), "-w", "0.1", "-s", "0.3", *options, str(port), path, str(body)]
     run = subprocess.run(command, capture_output=True, check=True, text=True, timeout=20)
     assert run.stderr.split() == ["begin", "end"]
     result: dict[str, Any] = json.loads(run.stdout)
@@ -405,19 +405,10 @@ def test_an_own_target_is_started_in_front_of_the_upstream(programs: Path, tmp_p
 
 @needs_gcc
 def test_a_whole_run_prints_its_table_and_misses_what_it_could_not_measure(programs: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        BENCH / "run.py",
-        "--only",
-        "64 streams",
-        "--rounds",
-        "1",
-        "--seconds",
-        "0.3",
-        "--assert",
-    ]
-    command += ["--compactd", tmp_path / "none", "--target", f"twin={programs}/upstream {{port}}"]
-    run = subprocess.run([*command, "--json", tmp_path / "result.json"], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, str(BENCH / "run.py"), "--only", "64 streams", "--rounds", "1", "--seconds", "0.3"]
+    command += ["--assert", "--compactd", str(tmp_path / "none"), "--target", f"twin={programs}/upstream {{port}}"]
+    command += ["--json", str(tmp_path / "result.json")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert run.returncode == 1, run.stderr
     assert "compactd: not found" in run.stdout
     assert "not measured" in run.stdout

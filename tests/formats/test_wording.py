@@ -96,5 +96,10 @@ def test_request_quoted_far_behind_is_not_read() -> None:
     ],
 )
 def test_X10_summary_requests(text: str) -> None:
-    assert asks_for_summary(text)
-    assert not asks_for_summary(f"What does this mean: {text}")
+    assert asks_for_summary("", text)
+    assert not asks_for_summary("", f"What does this mean: {text}")
+
+
+def test_X10_named_by_the_system_prompt() -> None:
+    assert asks_for_summary("You are a helpful AI assistant tasked with summarizing conversations.", "go")
+    assert not asks_for_summary("You are a helpful AI assistant.", "Summarise this, please.")

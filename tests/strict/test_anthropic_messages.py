@@ -40,6 +40,7 @@ def test_A17_a_note_before_a_result_carrier_separates_it_from_its_call() -> None
 
 def test_A18_there_is_a_message() -> None:
     assert rules() == {"A18"}
+    assert rules(*[ASK] * 100_001) == {"A18"}
 
 
 def test_A19_a_system_message_has_few_places() -> None:

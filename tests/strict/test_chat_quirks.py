@@ -22,6 +22,8 @@ def test_Q1_as_many_answers_as_calls() -> None:
     assert rules("mistral_order", ASK, calls("a", "b"), tool("a"), tool("b")) == set()
     body = chat(ASK, calls("a", "b"), tool("a"), DONE, ASK)
     assert "Q1" in rules_of("openai-chat", body, quirks=frozenset({"mistral_order"}))
+    body = chat(ASK, calls("a", "b"), tool("a"))
+    assert "Q1" in rules_of("openai-chat", body, quirks=frozenset({"mistral_order"}))
     body = chat(ASK, calls("a"), tool("b"))
     assert "Q1" in rules_of("openai-chat", body, quirks=frozenset({"mistral_order"}))
 

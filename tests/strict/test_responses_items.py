@@ -102,6 +102,12 @@ def test_R24_kept_items_keep_their_fields(item: Any, key: str) -> None:
     assert "R24" in rules(ASK, {name: value for name, value in item.items() if name != key})
 
 
+def test_R24_a_message_has_content() -> None:
+    assert rules({"role": "user", "content": ""}) == set()
+    assert rules({"role": "user"}) == {"R24"}
+    assert rules(ASK, {"type": "message", "role": "assistant", "content": None}) == {"R24"}
+
+
 def test_R25_a_message_needs_no_type() -> None:
     assert rules({"role": "developer", "content": "Be brief."}, ASK, {"role": "assistant", "content": "Fine."}) == set()
 

@@ -276,7 +276,7 @@ class RedisStore:
         """A line in a list for the console; lines past their life and past the bound leave."""
         key = key_of(of, kind)
         pipe.zadd(key, {member: stamp})
-        pass
+        pipe.zremrangebyscore(key, "-inf", self.options.clock() - ttl)
         pipe.zremrangebyrank(key, 0, -PER_LIST - 1)
         pipe.pexpire(key, milliseconds(ttl))
 
