@@ -8,6 +8,7 @@ on is pure; the world is reached through the ports of `app.ports`.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 from app import counting
@@ -18,8 +19,9 @@ from app.formats import FORMATS
 from app.formats.reading import Reader
 from app.keeping import Keeper
 from app.ports import Recorder, SharedStore, Summarizer
+from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
-from app.rewriting import Rewriter
+from app.rewriting import Attempt, Rewriter
 from app.thinking import asked
 
 MAX_REJECTIONS = 3
@@ -34,6 +36,7 @@ class Compactor:
     def __init__(self, store: SharedStore, summarizer: Summarizer, recorder: Recorder, public_base: str) -> None:
         self._keeper = Keeper(store, recorder, public_base)
         self._rewriter = Rewriter(summarizer, self._keeper, recorder)
+        self._preparer = Preparer(self._rewriter, self._keeper, recorder)
         self._recorder = recorder
         self._cache = EntryCache()
         self._readers: dict[tuple[str, str], Reader] = {}
@@ -53,43 +56,58 @@ class Compactor:
 
     async def _decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
         reader, policy = self._reader(ask), ask.policy
-        trigger = policy.trigger_tokens(ask.model.context_window)
+        window = ask.model.context_window
+        least = min(filter(None, (policy.trigger_tokens(window), policy.idle_tokens(window), policy.prepare_tokens(window))))
         reason = "mode_off" if policy.mode == "off" else reader.format.refusal(ask.opened.fields, ask.opened.last)
         if reason:
             return Outcome(ask.opened.body, "passed", reason)
         quick = policy.compact_first_request and not overflowed
-        if quick and counting.tiny(ask.opened, trigger):
+        if quick and counting.tiny(ask.opened, least):
             return self._short(ask, len(ask.opened.body) // 4)
         view = await self._look(ask, reader)
-        if quick and counting.bound(ask.opened, view) * counting.LARGEST_RATIO < trigger:
+        if quick and counting.bound(ask.opened, view) * counting.LARGEST_RATIO < least:
             return self._short(ask, counting.roughly(ask.opened, view))
 
         context = self._context(ask, reader, view)
         await self._keeper.find(context)
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
-        context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, trigger)
+        context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, least)
+        trigger = self._trigger(context)
         if overflowed:
             self._believe(context)
         elif context.counted.now < trigger:
+            self._preparer.consider(context)
             return self._forward(context, "below_threshold")
         reason = self._may_not(context)
         if reason:
             return self._forward(context, reason)
-        return await self._compact(context)
+        return await self._compact(context, trigger)
 
-    async def _compact(self, context: Context) -> Outcome:
-        """Plan, fill, apply, gate, archive, save."""
-        draft = self._keeper.draft(context)
-        attempt = await self._rewriter.attempt(context, draft)
+    async def _compact(self, context: Context, trigger: int) -> Outcome:
+        """Plan, fill, apply, gate, archive, save; or take what was prepared."""
+        level = rules.level(context.view.facts)
+        attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
+        draft = None
+        if attempt is None:
+            self._preparer.drop(context)
+            draft = self._keeper.draft(context)
+            attempt = await self._rewriter.attempt(context, draft)
         if isinstance(attempt, str):
             return self._forward(context, attempt)
         if attempt.settled_elsewhere:
             return await self._decide(context.ask)
-        if context.ask.policy.mode != "observe" and draft and not await self._keeper.archive(context, draft, attempt):
+        if draft and not await self._keeper.archive(context, draft, attempt):
             draft = None
             attempt = await self._rewriter.without_archive(context, attempt)
         view = await self._keeper.save(context, attempt, draft)
         return self._forward(replace(context, view=view), "threshold", new=True)
+
+    def _trigger(self, context: Context) -> int:
+        """Tokens from which on this request is to be compacted; lower where the provider's cache has gone cold anyway."""
+        policy, window, session = context.ask.policy, context.ask.model.context_window, context.found.session
+        idle = policy.idle_tokens(window)
+        rested = session is not None and time.time() - session.updated > policy.cache_ttl
+        return idle if idle is not None and rested else policy.trigger_tokens(window)
 
     # Looking
 

@@ -30,6 +30,15 @@ from app.request import Context, Outcome
 if TYPE_CHECKING:
     from app.rewriting import Attempt
 
+def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:
+    depth = checkpoint.covered
+    return StoredCheckpoint(context.chain[depth - 1], anchor_of(context.chain, depth), depth, checkpoint.encode())
+
+
+def _prepared(context: Context) -> str:
+    return f"{context.ask.tenant} prepared {context.ask.policy.name}"
+
+
 USAGE_MARKS = 8
 """Reported prefixes that a session remembers; parallel branches of one session share them."""
 DECODED = 2_000
@@ -85,7 +94,7 @@ class Keeper:
 
     def draft(self, context: Context) -> Draft | None:
         """Name and address of the archive to be, None where the policy wants none."""
-        if not context.ask.policy.archive_history:
+        if not context.ask.policy.archive_history or context.ask.policy.mode == "observe":
             return None
         number = (context.checkpoint.number if context.checkpoint else 0) + 1
         return draft_archive(self._base, context.ask.tenant, context.session, context.chain, number)
@@ -107,28 +116,51 @@ class Keeper:
 
     async def save(self, context: Context, attempt: Attempt, draft: Draft | None) -> View:
         """Keep the checkpoint and its record. If another replica settled this prefix first, its outcome counts: the view of that."""
-        number = (context.checkpoint.number if context.checkpoint else 0) + 1
-        archive = draft.address if draft else ""
-        checkpoint = checkpoint_of(attempt.view, attempt.strategy, attempt.level, archive, number)
-        key = context.chain[checkpoint.covered - 1]
-        depth = checkpoint.covered
-        stored = StoredCheckpoint(key, anchor_of(context.chain, depth), depth, checkpoint.encode())
+        checkpoint = self._checkpoint(context, attempt, draft)
+        stored = _stored(context, checkpoint)
         try:
             if await self._store.put_checkpoint(context.ask.tenant, stored):
                 context.checkpoint = checkpoint
-                await self._record(context, attempt, key, archive)
+                await self._record(context, attempt, stored.key, checkpoint.archive)
                 return attempt.view
-            context.found = await self._store.lookup(context.ask.tenant, context.chain[:depth], context.session)
+            context.found = await self._store.lookup(
+                context.ask.tenant, context.chain[: checkpoint.covered], context.session
+            )
         except StoreFailed:
             context.store_failed = True
         theirs = context.found.checkpoint
-        settled = self._decode(theirs) if theirs and theirs.key == key else None
+        settled = self._decode(theirs) if theirs and theirs.key == stored.key else None
         if settled is None:
             context.checkpoint = checkpoint
             return attempt.view
         self._replay(context, settled)
         await counting.fill(context.reader, context.view)
         return context.view
+
+    def _checkpoint(self, context: Context, attempt: Attempt, draft: Draft | None) -> Checkpoint:
+        if attempt.prepared is not None:
+            return attempt.prepared
+        number = (context.checkpoint.number if context.checkpoint else 0) + 1
+        return checkpoint_of(attempt.view, attempt.strategy, attempt.level, draft.address if draft else "", number)
+
+    # Prepared ahead: the same records in a space of their own, where no request's replay looks
+
+    async def put_prepared(self, context: Context, attempt: Attempt, draft: Draft | None) -> None:
+        checkpoint = self._checkpoint(context, attempt, draft)
+        await self._store.put_checkpoint(_prepared(context), _stored(context, checkpoint))
+
+    async def find_prepared(self, context: Context) -> tuple[View, Checkpoint] | None:
+        """The view that a prepared checkpoint gives, if there is one that reaches further than what is applied already."""
+        try:
+            found = await self._store.lookup(_prepared(context), context.chain, context.session)
+        except StoreFailed:
+            return None
+        checkpoint = Checkpoint.decode(found.checkpoint.value) if found.checkpoint else None
+        if checkpoint is None or not context.view.covered < checkpoint.covered <= len(context.client):
+            return None
+        view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
+        await counting.fill(context.reader, view)
+        return view, checkpoint
 
     async def _record(self, context: Context, attempt: Attempt, key: bytes, archive: str) -> None:
         """The line for the console and the session's counters; losing them loses no message."""
@@ -144,7 +176,7 @@ class Keeper:
             tokens_after=context.counted.of(attempt.view), count_source=context.counted.source, archive=archive, **spent,
         )  # fmt: skip
         change = SessionChange(
-            add={"compactions": 1, **spent},
+            add={"compactions": int(ask.policy.mode != "observe"), **spent},
             put={
                 "strategy": attempt.strategy, "level": attempt.level, "last_archive": archive, "format": ask.format,
                 "model": ask.model.name,

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from app.compactor import Compactor
 from app.core import tokens
+from app.edge import memory
 from app.edge.exchange import Wiring
 from app.edge.headers import digest
 from app.edge.metrics import Metrics
@@ -62,6 +63,7 @@ class App:
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
         tokens.preload()
+        memory.settle()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._upstream.aclose()

@@ -227,11 +227,13 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryJob:
-    """What is to be summarised, and in whose name. `leaving` is how many local tokens it replaces: a longer summary is none."""
+    """What is to be summarised, and in whose name. `leaving` is how many local tokens it replaces: a longer summary is none. `ratio`: the
+    request's provider counts so many tokens for each local one."""
 
     ask: Ask
     items: Sequence[Seen]
     leaving: int
+    ratio: float = 1.0
 
 
 class Summarizer(Protocol):

@@ -13,7 +13,7 @@ from app import counting
 from app.archive import Draft
 from app.core import rules
 from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
-from app.core.plan import Clear, Plan, apply
+from app.core.plan import Checkpoint, Clear, Plan, apply
 from app.core.transcript import Part, Seen
 from app.core.view import Edited, Facts, View, origin
 from app.errors import NotCompactable, SummaryFailed
@@ -50,10 +50,12 @@ class Attempt:
     steps: tuple[Step, ...]
     level: int
     settled_elsewhere: bool = False
+    prepared: Checkpoint | None = None
+    """made ahead of time, archive and all"""
 
     @property
     def strategy(self) -> str:
-        return self.steps[0].plan.strategy
+        return self.prepared.strategy if self.prepared else self.steps[0].plan.strategy
 
     @property
     def summaries(self) -> tuple[Summary, ...]:

@@ -123,14 +123,16 @@ QUIRKS = {
     "no_sampling": "refuses temperature, top_p, top_k that are not the default",
     "supports_server_compaction": "takes Anthropic's compact_20260112 edit",
     "thinking_always_on": "refuses thinking.type disabled",
+    "thinks": "thinks unless told otherwise, and its output limit has to hold thoughts and answer",
     "token_ratio=X": "provider's tokens for each token counted locally, until a session has measured its own",
 }
 
 # Quirks of whole families, known models or not; matched against the name without host and vendor, general to special.
 # Images: https://platform.openai.com/docs/guides/images-vision (calculating costs), https://ai.google.dev/gemini-api/docs/media-resolution
 # Roles: datapizza-labs/datapizza-ai#98, pipecat-ai/pipecat-flows#178, vllm-project/vllm#6862. Reasoning:
-# https://api-docs.deepseek.com/guides/thinking_mode. Parameters: https://platform.openai.com/docs/guides/reasoning
-REASONING = ("max_completion_tokens", "no_sampling")
+# https://api-docs.deepseek.com/guides/thinking_mode, https://ai.google.dev/gemini-api/docs/thinking. Parameters:
+# https://platform.openai.com/docs/guides/reasoning
+REASONING = ("max_completion_tokens", "no_sampling", "thinks")
 FAMILIES: dict[str, tuple[str, ...]] = {
     "*mistral*": ("alternating_roles",),
     "*mixtral*": ("alternating_roles",),
@@ -146,10 +148,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "llama-v2*": ("alternating_roles",),
     "claude-fable-*": ("thinking_always_on",),
     "claude-mythos-*": ("thinking_always_on",),
-    "deepseek?v[4-9]*": ("keeps_reasoning",),
-    "deepseek-flash*": ("keeps_reasoning",),
+    "deepseek-r*": ("thinks",),
+    "deepseek?v[4-9]*": ("keeps_reasoning", "thinks"),
+    "deepseek-flash*": ("keeps_reasoning", "thinks"),
     "gemini-*": ("image_tokens=258",),
-    "gemini-[3-9]*": ("image_tokens=1120",),
+    "gemini-2.5*": ("thinks",),
+    "gemini-*-latest": ("thinks",),
+    "gemini-[3-9]*": ("image_tokens=1120", "thinks"),
     "gpt-4*": ("image_base=85", "image_tile=170"),
     "gpt-4o-mini*": ("image_base=2833", "image_tile=5667"),
     "gpt-4.1-mini*": ("image_patch=1.62", "image_max_patches=1536"),
@@ -160,7 +165,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "gpt-[5-9]*": (*REASONING, "image_patch=1.2", "image_max_patches=30000"),
     "gpt-5": ("-image_patch", "image_base=70", "image_tile=140"),
     "gpt-5-20*": ("-image_patch", "image_base=70", "image_tile=140"),
-    "gpt-5-chat*": ("-image_patch", "image_base=70", "image_tile=140"),
+    "gpt-5-chat*": ("-image_patch", "-thinks", "image_base=70", "image_tile=140"),
     "gpt-5-mini*": ("image_patch=1.62", "image_max_patches=1536"),
     "gpt-5-nano*": ("image_patch=2.46", "image_max_patches=1536"),
     "gpt-5.[123]*": ("image_max_patches=1536",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 
 import httpx
 
@@ -29,7 +30,7 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     headers = forwarded(scope["headers"], host, exchange.length, exchange.changed, upstream, route.target, beta=beta)
     connect, read = settings.timeouts(route.upstream)
     request = httpx.Request(
-        scope["method"], url, headers=headers, content=exchange.body or None,
+        scope["method"], url, headers=headers, stream=_stream(exchange.body),
         extensions={"target": target, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
     )  # fmt: skip
     record = exchange.record
@@ -41,6 +42,20 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     record.answered = time.perf_counter()
     record.status = response.status_code
     return response
+
+
+def _stream(body: bytes | AsyncIterator[bytes]) -> httpx.ByteStream | Streamed:
+    return httpx.ByteStream(body) if isinstance(body, bytes) else Streamed(body)
+
+
+class Streamed(httpx.AsyncByteStream):
+    """A request body that is still coming in."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
 
 
 def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import MutableMapping
 from typing import Any
 
 import msgspec
@@ -22,8 +24,22 @@ _QUIET = (
 )
 
 
-def _json(event: dict[str, Any], default: Any = None, **_: Any) -> str:
-    return msgspec.json.encode(event, enc_hook=default or str).decode()
+class _Lines:
+    """The last processor for JSON: level and time put in, one line out. The date is formatted once a second."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder(enc_hook=str).encode
+        self._second, self._stamp = -1, ""
+
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> str:  # noqa: ARG002
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second, self._stamp = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        event.pop("_record", None)
+        event.pop("_from_structlog", None)
+        line = {"time": f"{self._stamp}.{int((now - second) * 1000):03d}Z", "level": method, **event}
+        return self._encode(line).decode()
 
 
 class _Unwanted(logging.Filter):
@@ -36,11 +52,11 @@ def configure(settings: Settings) -> None:
     level = getattr(logging, settings.log.level.upper())
     wanted = settings.log.format
     pretty = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
-    shared: list[Any] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    render: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer(serializer=_json)
+    shared: list[Any] = []
+    render: Any = _Lines()
+    if pretty:
+        shared = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)]
+        render = structlog.dev.ConsoleRenderer()
     structlog.configure(
         processors=[*shared, render],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -7,10 +7,12 @@ registry rows only; never content, never a session, never a name that a client m
 from __future__ import annotations
 
 import os
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+M = TypeVar("M", Counter, Histogram)
 _TOKENS = (
     500,
     1_000,
@@ -34,6 +36,7 @@ _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
 class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self._children: dict[tuple[Any, ...], Any] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"compactd_{name}", text, labels, registry=registry)
@@ -86,6 +89,14 @@ class Metrics:
             registry=registry,
             multiprocess_mode="livesum",
         )
+
+    def of(self, metric: M, *labels: str) -> M:
+        """The metric's child for these labels; remembered, because finding it is most of what counting costs."""
+        key = (metric, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child  # type: ignore[no-any-return]
 
     def text(self) -> bytes:
         """The exposition, over all worker processes where there are several."""

@@ -83,32 +83,32 @@ class RequestRecorder:
         result, reason = (
             (outcome.result, outcome.reason) if outcome else ("passed", record.own_error or record.reason or "none")
         )
-        metrics.requests.labels(record.format, record.upstream, result, reason).inc()
+        metrics.of(metrics.requests, record.format, record.upstream, result, reason).inc()
         if record.deciding:
-            metrics.overhead.labels(result).observe(record.deciding)
+            metrics.of(metrics.overhead, result).observe(record.deciding)
         if record.answered:
-            metrics.responses.labels(record.upstream, str(record.status)).inc()
-            metrics.first_byte.labels(record.upstream).observe(record.answered - record.asked)
+            metrics.of(metrics.responses, record.upstream, str(record.status)).inc()
+            metrics.of(metrics.first_byte, record.upstream).observe(record.answered - record.asked)
         if outcome is not None:
             self._decided(record, outcome)
         if record.usage is not None:
             self._used(record, record.usage)
         if record.disconnected and not record.finished:
-            metrics.disconnected.labels(record.format).inc()
+            metrics.of(metrics.disconnected, record.format).inc()
         self._line(record, outcome, result, reason)
 
     def _decided(self, record: Record, outcome: Outcome) -> None:
         metrics = self.metrics
         if outcome.source:
-            metrics.count_source.labels(outcome.source).inc()
-            metrics.request_tokens.labels(record.format, "before").observe(outcome.before)
-            metrics.request_tokens.labels(record.format, "after").observe(
+            metrics.of(metrics.count_source, outcome.source).inc()
+            metrics.of(metrics.request_tokens, record.format, "before").observe(outcome.before)
+            metrics.of(metrics.request_tokens, record.format, "after").observe(
                 outcome.after if outcome.changed else outcome.before
             )
         if outcome.result == "compacted":
-            metrics.compactions.labels(record.format, outcome.strategy, str(outcome.level)).inc()
+            metrics.of(metrics.compactions, record.format, outcome.strategy, str(outcome.level)).inc()
         if outcome.changed and outcome.before > outcome.after:
-            metrics.tokens_cleared.labels(record.format, outcome.strategy, record.model).inc(
+            metrics.of(metrics.tokens_cleared, record.format, outcome.strategy, record.model).inc(
                 outcome.before - outcome.after
             )
 
@@ -116,7 +116,7 @@ class RequestRecorder:
         for kind in ("input", "output", "cache_read", "cache_write"):
             amount = getattr(usage, kind)
             if amount:
-                self.metrics.upstream_tokens.labels(record.upstream, record.model, kind).inc(amount)
+                self.metrics.of(self.metrics.upstream_tokens, record.upstream, record.model, kind).inc(amount)
 
     def _line(self, record: Record, outcome: Outcome | None, result: str, reason: str) -> None:
         line: dict[str, object] = {
@@ -127,7 +127,7 @@ class RequestRecorder:
         if outcome is not None and outcome.source:
             line |= {"tokens_before": outcome.before, "tokens_after": outcome.after, "count_source": outcome.source}
         if outcome is not None and outcome.strategy:
-            line |= {"strategy": outcome.strategy, "level": outcome.level, "compactions": outcome.compactions}
+            line |= {"strategy": outcome.strategy, "compaction_level": outcome.level, "compactions": outcome.compactions}
         if record.usage is not None:
             line |= {
                 "input_tokens": record.usage.input,
@@ -143,14 +143,14 @@ class RequestRecorder:
     # The compactor's port, and what the relay has to say
 
     def rejected(self, format_name: str, kind: str) -> None:
-        self.metrics.rejections.labels(format_name, kind).inc()
+        self.metrics.of(self.metrics.rejections, format_name, kind).inc()
         self._log.warning("provider_rejected_compacted_request", format=format_name, kind=kind, action="sent the original")
 
     def overflowed(self, format_name: str) -> None:
-        self.metrics.overflows.labels(format_name).inc()
+        self.metrics.of(self.metrics.overflows, format_name).inc()
 
     def fault(self, where: str, fault: BaseException | None) -> None:
-        self.metrics.faults.labels(where).inc()
+        self.metrics.of(self.metrics.faults, where).inc()
         self._log.error(
             "fault_survived", where=where, kind=type(fault).__name__ if fault else "refused", at=_place(fault)
         )
@@ -162,15 +162,15 @@ class RequestRecorder:
         self._log.warning(event, **facts)
 
     def archived(self, sink: str, result: str) -> None:
-        self.metrics.archives.labels(sink, "ok" if result == "ok" else "failed").inc()
+        self.metrics.of(self.metrics.archives, sink, "ok" if result == "ok" else "failed").inc()
         if result != "ok":
             self._log.warning("archive_failed", sink=sink, kind=result)
 
     def store_seconds(self, op: str, seconds: float) -> None:
-        self.metrics.store_seconds.labels(op).observe(seconds)
+        self.metrics.of(self.metrics.store_seconds, op).observe(seconds)
 
     def store_error(self, op: str) -> None:
-        self.metrics.store_errors.labels(op).inc()
+        self.metrics.of(self.metrics.store_errors, op).inc()
 
 
 def _place(fault: BaseException | None) -> str:

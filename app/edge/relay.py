@@ -173,8 +173,14 @@ def _watcher(exchange: Exchange, response: httpx.Response) -> Watcher | None:
     target = exchange.route.target if exchange.route else None
     if target is None or response.status_code != 200:
         return None
-    headers = response.headers
-    return Watcher(FORMATS[target.format], headers.get("content-type", ""), headers.get("content-encoding", ""))
+    kind = coding = ""
+    for name, value in response.headers.raw:
+        low = name.lower()
+        if low == b"content-type":
+            kind = value.decode("latin-1")
+        elif low == b"content-encoding":
+            coding = value.decode("latin-1")
+    return Watcher(FORMATS[target.format], kind, coding)
 
 
 async def _rest_of_body(exchange: Exchange, taken: list[bytes]) -> AsyncIterator[bytes]:

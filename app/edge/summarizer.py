@@ -1,27 +1,30 @@
 """Asking a model for a summary: through the same client, upstream and format as the request itself, or another upstream's.
 
-The call carries the client's own credentials and beta headers where it goes to the client's own upstream, no tools, no stream, and nothing
-of the conversation but the fenced transcript. What comes back is a summary or a named failure, never something in between.
+The call carries the client's own credentials and beta headers where it goes to the client's own upstream, no tools, and nothing of the
+conversation but the fenced transcript. What comes back is a summary or a named failure, never something in between; what it cost is counted
+either way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx
 
 from app.core import jsonspan, tokens
+from app.edge import prices
 from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
 from app.edge.forwarding import address
-from app.edge.headers import forwarded
+from app.edge.headers import forwarded, without_key
 from app.edge.metrics import Metrics
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable, SummaryFailed
 from app.formats import FORMATS
-from app.formats.base import Format, Target, Usage
+from app.formats.base import Answer, Format, Target
 from app.ports import Summary, SummaryJob
 from app.registry import Model
 from app.summaries import prompt
@@ -30,19 +33,38 @@ LONGEST_ANSWER = 4 << 20
 """Bytes."""
 MARGIN = 512
 """Tokens left for what our count does not see."""
-MOST_LINKS = 24
-"""Calls that one summary may take at most."""
+LEAST_ROOM = 256
+"""Local tokens of transcript: a model that takes less at once is no summariser."""
+THOUGHT_ROOM = 8_192
+"""Tokens that a model may think besides, where its output limit counts thoughts (`thinks`, `thinking_always_on`)."""
+MOST_LINKS = 8
+"""Calls that one summary may take."""
+
+
+class TooLong(SummaryFailed):
+    """The provider takes less than we thought; `window` is what it names, 0 if nothing."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__("window_too_small")
+        self.window = window
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Who is asked: upstream, format, model; `own` says that it is the client's own upstream, where its credentials belong."""
+    """Who is asked: upstream, format, model; `own` says that it is the client's own upstream, where its credentials belong, `same` that
+    it is so in the client's own format. `ratio`: the model's tokens for each that we count."""
 
     upstream: str
     form: Format
     model: Model
     name: str
     own: bool
+    same: bool
+    ratio: float
+
+    def output(self, most: int) -> int:
+        """The output limit to ask for, tokens."""
+        return most + (0 if self.model.quirks.isdisjoint(("thinks", "thinking_always_on")) else THOUGHT_ROOM)
 
 
 class ModelSummarizer:
@@ -53,80 +75,124 @@ class ModelSummarizer:
 
     async def summarize(self, job: SummaryJob) -> Summary:
         """Raises SummaryFailed: unreachable, status_N, empty, refused, truncated, tool_call, reasoning_only, unreadable, too_long, …"""
-        wiring, policy = self._wiring(), job.ask.policy
-        where = self._destination(wiring, job)
-        most = policy.summary_max_tokens
+        wiring = self._wiring()
+        where = _destination(wiring, job)
+        with self._metrics.summary_seconds.time():
+            try:
+                return await self._chain(wiring, job, where)
+            except TooLong as told:
+                window = told.window or where.model.context_window // 2
+                if window >= where.model.context_window:
+                    raise
+                wiring.registry.learn(where.name, where.upstream, told.window)
+                where = replace(where, model=replace(where.model, context_window=window))
+            return await self._chain(wiring, job, where)
+
+    async def _chain(self, wiring: Wiring, job: SummaryJob, where: Destination) -> Summary:
+        """As many calls as the transcript needs, each with the summary so far."""
+        policy, window = job.ask.policy, where.model.context_window
         instructions = policy.summary_instructions or prompt.built_in()
-        room = where.model.context_window - most - MARGIN - 2 * tokens.count(instructions, where.model.encoding)
-        stretches = await asyncio.to_thread(self._stretches, job, where, room - most)
+        most = max(1, min(policy.summary_max_tokens, window // 4))
+
+        def count(text: str) -> int:
+            return tokens.count(text, where.model.encoding)
+
+        link = most * 3 // 2  # another tokeniser's `most`, by our count
+        room = int((window - where.output(most) - MARGIN) / where.ratio) - count(prompt.question(instructions, "", "-", most)) - link
+        if room < LEAST_ROOM:
+            raise SummaryFailed("window_too_small")
+        lines = [*prompt.lines(job.items)]
+        stretches = await asyncio.to_thread(prompt.stretches, lines, room, count, MOST_LINKS)
         if not stretches:
             raise SummaryFailed("nothing_to_say")
         if len(stretches) > MOST_LINKS:
             raise SummaryFailed("too_many_links")
-        text, used = "", Usage()
-        with self._metrics.summary_seconds.time():
-            for stretch in stretches:
-                text, told = await self._ask(wiring, job, where, prompt.question(instructions, stretch, text, most))
-                used = Usage(used.input + told.input, used.output + told.output)
-        self._metrics.summary_tokens.labels("input").inc(used.input)
-        self._metrics.summary_tokens.labels("output").inc(used.output)
-        if tokens.count(text, job.ask.model.encoding) > job.leaving:
-            raise SummaryFailed("too_long")
-        return Summary(text, used.input, used.output)
+        so_far = Summary("")
+        for at, stretch in enumerate(stretches, 1):
+            told = await self._ask(wiring, job, where, prompt.question(instructions, stretch, so_far.text, most), most)
+            if tokens.count(told.text, job.ask.model.encoding) > (link if at < len(stretches) else job.leaving):
+                raise SummaryFailed("too_long")
+            so_far = Summary(
+                told.text, so_far.input_tokens + told.input_tokens, so_far.output_tokens + told.output_tokens, so_far.cost + told.cost
+            )
+        return so_far
 
-    def _destination(self, wiring: Wiring, job: SummaryJob) -> Destination:
-        ask, settings = job.ask, wiring.settings
-        upstream, name = ask.policy.summary_target(settings.upstreams)
-        upstream = upstream or ask.upstream
-        formats = settings.upstreams[upstream].formats
-        form = FORMATS[ask.format if ask.format in formats else formats[0]]
-        own = upstream == ask.upstream
-        if not own and not settings.upstreams[upstream].brings_credentials:
-            raise SummaryFailed("no_credentials")
-        name = name or ask.client_model
-        return Destination(upstream, form, wiring.registry.lookup(name, upstream), name, own)
+    async def _ask(self, wiring: Wiring, job: SummaryJob, where: Destination, text: str, most: int) -> Summary:
+        """One call. Its tokens and its price are counted whatever it says."""
+        told = await self._call(wiring, job, where, text, most)
+        usage, model = told.usage, where.model
+        cost = await asyncio.to_thread(prices.cost, model.name if model.known else where.name, where.form.name, usage)
+        self._metrics.summary_tokens.labels("input").inc(usage.input)
+        self._metrics.summary_tokens.labels("output").inc(usage.output)
+        self._metrics.cost.labels("spent_on_summaries").inc(cost)
+        if told.problem or not told.text.strip():
+            raise SummaryFailed(told.problem or "empty")
+        return Summary(told.text.strip(), usage.input, usage.output, cost)
 
-    def _stretches(self, job: SummaryJob, where: Destination, room: int) -> list[str]:
-        if room < MARGIN:
-            raise SummaryFailed("window_too_small")
-        encoding = where.model.encoding
-        return prompt.stretches(list(prompt.lines(job.items)), room, lambda text: tokens.count(text, encoding))
-
-    async def _ask(self, wiring: Wiring, job: SummaryJob, where: Destination, text: str) -> tuple[str, Usage]:
+    async def _call(self, wiring: Wiring, job: SummaryJob, where: Destination, text: str, most: int) -> Answer:
         ask, upstream = job.ask, wiring.settings.upstreams[where.upstream]
-        same = where.own and where.form.name == ask.format
-        path, body = where.form.question(
-            where.name, text, ask.policy.summary_max_tokens, ask.path if same else "", where.model.quirks, ask.opened.fields if same else {}
-        )
+        path, fields = (ask.path, ask.opened.fields) if where.same else ("", {})
+        way, body = where.form.question(where.name, text, where.output(most), path, where.model.quirks, fields)
         url, base_path, host = address(upstream.base_url)
         headers = forwarded(
             list(ask.headers) if where.own else [], host, len(body), True, upstream, Target(where.form.name), fresh=True
         )
-        query = b"?" + ask.query if same and ask.query else b""
+        query = _query(ask.query, upstream.brings_credentials) if where.same else b""
         connect, read = wiring.settings.timeouts(where.upstream)
         request = httpx.Request(
             "POST", url, headers=headers, content=body,
-            extensions={"target": base_path + path + query, "timeout": {"connect": connect, "read": read, "write": read}},
+            extensions={"target": base_path + way + query, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
         )  # fmt: skip
         try:
             response = await self._client.handle_async_request(request)
             answer = await _whole(response)
         except httpx.TransportError:
             raise SummaryFailed("unreachable") from None
-        if response.status_code != 200:
-            raise SummaryFailed(f"status_{response.status_code}")
         try:
-            told = where.form.answer(jsonspan.value(open_coding(answer, response.headers.get("content-encoding", ""), LONGEST_ANSWER)))
+            answer = open_coding(answer, response.headers.get("content-encoding", ""), LONGEST_ANSWER)
+            if response.status_code != 200:
+                window = where.form.overflow(response.status_code, answer)
+                raise SummaryFailed(f"status_{response.status_code}") if window is None else TooLong(window)
+            streamed = "event-stream" in response.headers.get("content-type", "")
+            return where.form.answer(_events(answer) if streamed else jsonspan.value(answer))
         except NotCompactable:
             raise SummaryFailed("unreadable") from None
-        if not told.text.strip():
-            raise SummaryFailed(told.problem or "empty")
-        if told.problem:
-            raise SummaryFailed(told.problem)
-        return told.text.strip(), told.usage
+
+
+def _destination(wiring: Wiring, job: SummaryJob) -> Destination:
+    ask, upstreams = job.ask, wiring.settings.upstreams
+    upstream, name = ask.policy.summary_target(upstreams)
+    upstream, name = upstream or ask.upstream, name or ask.client_model
+    if upstream not in upstreams:  # it went away with a reload
+        raise SummaryFailed("no_upstream")
+    formats, own = upstreams[upstream].formats, upstream == ask.upstream
+    form = FORMATS[ask.format if ask.format in formats else formats[0]]
+    if not own and not upstreams[upstream].brings_credentials:
+        raise SummaryFailed("no_credentials")
+    model, ratio = wiring.registry.lookup(name, upstream), 1.0
+    model = replace(model, quirks=model.quirks | frozenset(upstreams[upstream].quirks))
+    if own and name == ask.client_model:  # what was learnt about it counts
+        model, ratio = ask.model, job.ratio
+    return Destination(
+        upstream, form, model, name, own, own and form.name == ask.format, max(1.0, ratio, model.fact("token_ratio", 1.0))
+    )
+
+
+def _query(query: bytes, keyed: bool) -> bytes:
+    """The client's query for a call that wants no stream, and no client's key where compactd brings one."""
+    kept = b"&".join(part for part in query.split(b"&") if part and not part.startswith((b"alt=", b"$alt=", b"%24alt=")))
+    kept = without_key(kept) if keyed else kept
+    return b"?" + kept if kept else b""
+
+
+def _events(stream: bytes) -> list[Any]:
+    """The events of an answer that came as a stream all the same. Raises NotCompactable."""
+    payloads = (line[5:].strip() for line in stream.split(b"\n") if line.startswith(b"data:"))
+    return [jsonspan.value(payload) for payload in payloads if payload and payload != b"[DONE]"]
 
 
 async def _whole(response: httpx.Response) -> bytes:
+    """Raises SummaryFailed("too_long")."""
     chunks, size = [], 0
     try:
         async for chunk in response.stream:  # type: ignore[union-attr]

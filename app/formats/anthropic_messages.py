@@ -9,7 +9,8 @@ Rules: A1 to A71 in the tests; source: https://platform.claude.com/docs/en/api/m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from app.core.jsonspan import FRONT, REMOVED, Edit, dump
@@ -28,11 +29,17 @@ from app.formats.anthropic_blocks import (
     results_of,
     string,
 )
-from app.formats.base import Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, Part, Target, Usage
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _BOUND = re.compile(rb"bound to a different conversation|different conversation prefix", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|/v1)/messages/?$")
+_INTRODUCTION = 1_000
+"""Characters: longer system blocks are the client's own instructions and no business of a summariser's."""
+_STOPS = {
+    "refusal": "refused", "max_tokens": "truncated", "model_context_window_exceeded": "truncated", "tool_use": "tool_call",
+    "pause_turn": "tool_call",
+}  # fmt: skip
 _ERRORS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error", 529: "overloaded_error",
@@ -184,6 +191,29 @@ class AnthropicMessages:
     def overflow(self, status: int, body: bytes) -> int | None:
         return None if status == 413 else wording.overflow(status, body)  # 413 counts bytes (E6), not tokens
 
+    def question(
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]  # noqa: ARG002
+    ) -> tuple[bytes, bytes]:
+        """Nothing of `thinking` and sampling: what a model takes of it differs (A36). Subscription tokens are checked against the short
+        blocks that open the client's system prompt (A65)."""
+        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        given = fields.get("system")
+        opening = [*takewhile(_introduces, given[:2])] if isinstance(given, list) else []
+        if opening:
+            body["system"] = opening
+        body["messages"] = [{"role": "user", "content": text}]
+        return (path or "/v1/messages").encode("latin-1"), dump(body)
+
+    def answer(self, body: Any) -> Answer:
+        told = body if isinstance(body, dict) else {}
+        blocks = blocks_of(told.get("content")) or []
+        kinds = {kind_of(block) for block in blocks}
+        text = "\n".join(string(block.get("text")) for block in blocks if kind_of(block) == "text")
+        problem = "tool_call" if "tool_use" in kinds else _STOPS.get(string(told.get("stop_reason")), "")
+        if not problem and not text.strip() and not THINKING.isdisjoint(kinds):
+            problem = "reasoning_only"
+        return Answer(text, problem, self.usage(told) or Usage())
+
     def lesson(self, status: int, body: bytes) -> str:
         return "binds_thinking" if status == 400 and _BOUND.search(body) else ""
 
@@ -204,6 +234,10 @@ def _system_facts(item: Mapping[str, Any], blocks: list[Block] | None) -> Facts:
         return Facts("system", pinned=True)  # tool_addition, tool_removal (A22)
     # With `clear_at` it was said for the turn before it only: behind another user message the model does not see it.
     return Facts("system", carried=item.get("clear_at") != "next_user_message")
+
+
+def _introduces(block: Any) -> bool:
+    return isinstance(block, dict) and kind_of(block) == "text" and len(string(block.get("text"))) <= _INTRODUCTION
 
 
 def _prompt_usage(told: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -149,7 +149,7 @@ class Format(Protocol):
         ...
 
     def answer(self, body: Any) -> Answer:
-        """What the parsed answer to such a request says. Never raises."""
+        """What the parsed answer to such a request says, a list being the events of a stream. Never raises."""
         ...
 
     def error(self, status: int, code: str, message: str) -> bytes:

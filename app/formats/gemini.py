@@ -12,15 +12,16 @@ Rules: G1 to G33 in the tests; source: https://ai.google.dev/gemini-api/docs/tho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
+from urllib.parse import quote, unquote
 
 from app.core.jsonspan import FRONT, Edit, dump
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
-from app.formats.base import Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, Part, Target, Usage
 from app.formats.gemini_parts import (
     answers_at,
     calls_of,
@@ -36,7 +37,7 @@ from app.formats.gemini_parts import (
 )
 
 _PATH = re.compile(
-    r"(?:^|/)(?:models|tunedModels|endpoints)/(?P<model>[^/]+):(?P<method>generateContent|streamGenerateContent)$"
+    r"(?:^|/)(?P<kind>models|tunedModels|endpoints)/(?P<model>[^/]+):(?P<method>generateContent|streamGenerateContent)$"
 )
 _SUMMARY_PROMPT = re.compile(r"(?:generate the (?:updated )?|evaluate the )<state_snapshot>")
 """gemini-cli asking for its own summary; source: google-gemini/gemini-cli packages/core/src/services/chatCompressionService.ts."""
@@ -45,6 +46,11 @@ _STATUS = {
     401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL",
     504: "DEADLINE_EXCEEDED",
 }  # fmt: skip
+_STOPS = {
+    "": "", "STOP": "", "FINISH_REASON_UNSPECIFIED": "", "MAX_TOKENS": "truncated", "MALFORMED_FUNCTION_CALL": "tool_call",
+    "UNEXPECTED_TOOL_CALL": "tool_call", "TOO_MANY_TOOL_CALLS": "tool_call", "OTHER": "failed",
+}  # fmt: skip
+"""All others (SAFETY, RECITATION, BLOCKLIST, …) are refusals; source: https://ai.google.dev/api/generate-content#FinishReason."""
 
 
 class Gemini:
@@ -52,6 +58,7 @@ class Gemini:
     history: ClassVar[str] = "contents"
     fields: ClassVar[tuple[str, ...]] = (
         "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config", "cachedContent", "cached_content",
+        "safetySettings", "safety_settings",
     )  # fmt: skip
     counted: ClassVar[tuple[str, ...]] = (
         "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config",
@@ -169,6 +176,43 @@ class Gemini:
         """E8, also in the array of a stream that is no event stream; Vertex has words of its own."""
         vertex = _VERTEX_LIMIT.search(body) if status == 400 else None
         return int(vertex[1]) if vertex else wording.overflow(status, body)
+
+    def question(
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]  # noqa: ARG002
+    ) -> tuple[bytes, bytes]:
+        """The model and the method are in the path (G30). The client's safety settings go along: what it may say, a summary may repeat."""
+        body: dict[str, Any] = {
+            "contents": [{"role": "user", "parts": [{"text": text}]}], "generationConfig": {"maxOutputTokens": max_tokens},
+        }  # fmt: skip
+        safety = fields.get("safetySettings") or fields.get("safety_settings")
+        if safety:
+            body["safetySettings"] = safety
+        model = model.removeprefix("models/")
+        found = _PATH.search(unquote(path))
+        if found is None:
+            way = f"/v1beta/models/{model}"
+        elif found["model"] == model:
+            way = found.string[: found.end("model")]
+        else:
+            way = f"{found.string[: found.start('kind')]}models/{model}"
+        return quote(f"{way}:generateContent", safe="/:@").encode(), dump(body)
+
+    def answer(self, body: Any) -> Answer:
+        told = camel(body) if isinstance(body, dict) else {}
+        candidate = camel(next(iter(dicts(told.get("candidates"))), {}))
+        content = candidate.get("content")
+        said = [*parts_of(part for part in dicts(content.get("parts")) if is_known(part))] if isinstance(content, dict) else []
+        text = "".join(part.text for part in said if part.kind == "text")
+        feedback = told.get("promptFeedback")
+        if isinstance(feedback, dict) and camel(feedback).get("blockReason"):
+            problem = "refused"
+        elif any(part.kind == "call" for part in said):
+            problem = "tool_call"
+        else:
+            problem = _STOPS.get(str(candidate.get("finishReason") or ""), "refused")
+        if not problem and not text.strip() and said:
+            problem = "reasoning_only"
+        return Answer(text, problem, self.usage(told) or Usage())
 
     def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
         return ""

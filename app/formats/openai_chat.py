@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from app.core.jsonspan import Edit, Path, dump
 from app.core.notes import is_note
@@ -29,6 +30,10 @@ _KNOWN = frozenset({
 })  # fmt: skip
 _MOVING = frozenset({"cache_control", "prompt_cache_breakpoint", "client_metadata"})
 """What clients put on other messages with every request."""
+_STOPS = {"length": "truncated", "model_length": "truncated", "content_filter": "refused", "error": "failed"}
+_DEPLOYMENT = re.compile(r"(?<=/deployments/)[^/]+")
+_THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+"""How servers without a reasoning parser show what a model thought first."""
 _MEDIA_TOKENS, _FILE_BYTES = 1_500, 50_000
 """A file counts so many tokens for each so many bytes: about a page."""
 
@@ -217,6 +222,10 @@ class OpenAIChat:
     ) -> tuple[bytes, bytes]:
         limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
         body = {"model": model, "messages": [{"role": "user", "content": text}], limit: max_tokens}
+        if not model:
+            del body["model"]  # Azure's path says it
+        elif model != fields.get("model"):
+            path = _DEPLOYMENT.sub(quote(model, safe=""), path)
         return (path or "/v1/chat/completions").encode("latin-1"), dump(body)
 
     def answer(self, body: Any) -> Answer:
@@ -224,15 +233,17 @@ class OpenAIChat:
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         message = choice.get("message")
         message = message if isinstance(message, dict) else {}
-        text = _text(message.get("content"))
-        problem = ""
+        said = [*self.parts({key: message.get(key) for key in ("content", *_REASONING)})]
+        whole = "\n".join(part.text for part in said if part.kind == "text")
+        thought = _THOUGHT.match(whole)
+        text = whole[thought.end() :] if thought else whole
         if message.get("tool_calls") or message.get("function_call"):
             problem = "tool_call"
-        elif message.get("refusal") or choice.get("finish_reason") == "content_filter":
+        elif message.get("refusal"):
             problem = "refused"
-        elif choice.get("finish_reason") == "length":
-            problem = "truncated"
-        elif not text.strip() and any(message.get(key) for key in _REASONING):
+        else:
+            problem = _STOPS.get(_string(choice.get("finish_reason")), "")
+        if not problem and not text.strip() and (thought or any(part.kind == "reasoning" for part in said)):
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(body) or Usage())
 

@@ -11,7 +11,7 @@ Rules: R1 to R45 in the tests; source: https://developers.openai.com/api/docs/gu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from app.core.jsonspan import FRONT, Edit, dump, value
@@ -19,7 +19,7 @@ from app.core.notes import is_note
 from app.core.view import Clearing, Facts, Role
 from app.errors import NotCompactable
 from app.formats import wording
-from app.formats.base import Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, Part, Target, Usage
 from app.formats.responses_items import (
     CALLS,
     COMPACTIONS,
@@ -47,6 +47,11 @@ _CODEX_PROMPTS = (
     "You have exceeded the maximum number of tokens, please stop",
 )
 """How Codex' own summary requests begin; source: openai/codex codex-rs/core/templates/compact/prompt.md, in all its versions."""
+
+
+_INSTRUCTIONS = "You write summaries of conversations."
+"""Codex' own upstream (ChatGPT's) refuses a request without instructions."""
+_REASONS = {"max_output_tokens": "truncated", "content_filter": "refused"}
 
 
 class OpenAIResponses:
@@ -209,12 +214,48 @@ class OpenAIResponses:
         response = event.get("response") if kind == "response.failed" else None
         return wording.overflow(400, dump(response.get("error"))) if isinstance(response, dict) else None
 
+    def question(
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]  # noqa: ARG002
+    ) -> tuple[bytes, bytes]:
+        """`stream_only` is Codex' upstream for subscribers: no answer but a stream, no limit, and a list for input."""
+        said = [{"role": "user", "content": text}]
+        body: dict[str, Any] = {"model": model, "instructions": _INSTRUCTIONS, "input": said, "store": False}
+        body |= {"stream": True} if "stream_only" in quirks else {"max_output_tokens": max_tokens}
+        return (path or "/v1/responses").encode("latin-1"), dump(body)
+
+    def answer(self, body: Any) -> Answer:
+        response, items = _answered(body)
+        kinds = [kind_of(item) for item in items]
+        blocks = [block for item in items if kind_of(item) == "message" for block in _list(item.get("content"))]
+        text = "\n".join(string(block.get("text")) for block in blocks if isinstance(block, dict))
+        details, status = response.get("incomplete_details"), response.get("status")
+        if not CALLS.keys().isdisjoint(kinds):
+            problem = "tool_call"
+        elif any(kind_of(block) == "refusal" for block in blocks):
+            problem = "refused"
+        elif status in ("incomplete", "failed", "cancelled"):
+            problem = _REASONS.get(string(details.get("reason")), "failed") if isinstance(details, dict) else "failed"
+        else:
+            problem = "reasoning_only" if "reasoning" in kinds and not text.strip() else ""
+        return Answer(text, problem, self.usage(response) or Usage())
+
     def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
         return ""
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def _answered(body: Any) -> tuple[Mapping[str, Any], list[Any]]:
+    """The response and its output items; of a stream the last response told of, and the items as they were done."""
+    if isinstance(body, list):
+        events = [event for event in body if isinstance(event, dict)]
+        responses = [event["response"] for event in events if isinstance(event.get("response"), dict)]
+        last: Mapping[str, Any] = responses[-1] if responses else {}
+        done = [event.get("item") for event in events if event.get("type") == "response.output_item.done"]
+        return last, done or _list(last.get("output"))
+    return (body, _list(body.get("output"))) if isinstance(body, dict) else ({}, [])
 
 
 def _canonical_blocks(blocks: list[Any]) -> Any:
@@ -247,6 +288,10 @@ def _codex_request(metadata: Any) -> str:
 
 def _text(content: Any) -> str:
     return "\n".join(part.text for part in content_of(content, "text") if part.kind == "text")
+
+
+def _list(thing: Any) -> list[Any]:
+    return thing if isinstance(thing, list) else []
 
 
 def _int(thing: Any) -> int:

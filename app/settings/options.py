@@ -114,7 +114,7 @@ class Upstream(BaseModel):
     """Seconds to wait for the next byte of an answer. `null`: as in `limits`."""
 
     quirks: tuple[Text, ...] = ()
-    """What is special about its models, for example `alternating_roles`."""
+    """What is special about its models, for example `alternating_roles`; `stream_only` for ChatGPT's own upstream behind Codex."""
 
     @property
     def brings_credentials(self) -> bool:

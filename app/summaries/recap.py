@@ -12,7 +12,8 @@ from collections.abc import Sequence
 OPENING, CLOSING = "<compaction_summary>", "</compaction_summary>"
 _NOW = "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above."
 _RUNNING = "The work goes on from here: the request before this note stands as it was asked and is still being worked on."
-_FRAME = re.compile(r"</?compaction_summary>", re.IGNORECASE)
+_FRAME = re.compile(r"<(?=[\s/]*compaction_summary\b)", re.IGNORECASE)
+_HEADING = re.compile(r"^##(?= (?:Reference|Now|Instructions that were given earlier)\b)", re.MULTILINE)
 
 
 def recap(summary: str, number: int, address: str = "", carried: Sequence[str] = (), running: bool = False) -> str:
@@ -29,8 +30,8 @@ def recap(summary: str, number: int, address: str = "", carried: Sequence[str] =
 
 
 def inner(text: str) -> str:
-    """Text that can't be mistaken for the frame."""
-    return _FRAME.sub(lambda found: found[0].replace("<", "(").replace(">", ")"), text.strip())
+    """Text that can't be mistaken for the frame, nor for a part of it."""
+    return _HEADING.sub("###", _FRAME.sub("(", text.strip()))
 
 
 def summary_in(text: str) -> str:

@@ -55,7 +55,7 @@ class SqliteStore:
 
     async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
         found, renewable = await self._lookup(tenant, chain, session)
-        if False:
+        if renewable is not None:
             # Renewing is for later: no request waits for a write, and a store that can't write can still read.
             with contextlib.suppress(StoreFailed):
                 self._worker.submit(partial(self._file.write, partial(_renew, renewable, self._checkpoint_expiry())))

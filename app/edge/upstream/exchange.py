@@ -113,8 +113,6 @@ class Exchange(httpx.AsyncByteStream):
 
     def lost(self, error: Exception | None) -> None:
         """The connection ended."""
-        if self._over:
-            return
         if error is None and self._answered and self._until_close():
             self._end(reusable=False)
         else:
@@ -123,11 +121,10 @@ class Exchange(httpx.AsyncByteStream):
 
     def fail(self, error: BaseException) -> None:
         """End with an error: the head's if that is still awaited, else the stream's, behind what is queued."""
-        if not self._over:
-            self._fault = error
-            self._end(reusable=False)
-            if not self.head.done():
-                self.head.set_exception(error)
+        self._fault = error
+        self._end(reusable=False)
+        if not self.head.done():
+            self.head.set_exception(error)
 
     def abort(self) -> None:
         """Nobody waits for the rest."""

@@ -96,7 +96,12 @@ class Sender:
             self._upload, self.active = None, False
             if connection.exchange is not None:
                 connection.exchange.drained()
-        except Exception as error:
+        except BaseException as error:
+            if self._upload is None:   # stopped
+                raise
             self._upload = None   # this very task: it must not be cancelled
             if connection.exchange is not None:
-                connection.exchange.fail(error)
+                broke = isinstance(error, asyncio.CancelledError)
+                connection.exchange.fail(httpx.WriteError("the request's body broke off") if broke else error)
+            if not isinstance(error, Exception):
+                raise

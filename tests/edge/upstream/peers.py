@@ -44,8 +44,10 @@ class Peer:
         return head
 
     async def request(self) -> bytes:
-        """A request with a content-length or none: its body."""
+        """A whole request: its body, chunks as they are."""
         head = (await self.head()).lower()
+        if b"\r\ntransfer-encoding: chunked" in head:
+            return await self.reader.readuntil(b"\r\n0\r\n\r\n")
         _, found, rest = head.partition(b"\r\ncontent-length: ")
         return await self.reader.readexactly(int(rest.partition(b"\r\n")[0])) if found else b""
 
@@ -178,8 +180,8 @@ async def until(condition: Callable[[], bool]) -> None:
 class Wire(asyncio.Transport):
     """A transport that goes nowhere and records everything."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, extra: dict[str, Any] | None = None) -> None:
+        super().__init__(extra)
         self.written: list[bytes] = []
         self.reading = True
         self.aborted = False
@@ -190,6 +192,9 @@ class Wire(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.aborted
 
     def pause_reading(self) -> None:
         self.reading = False

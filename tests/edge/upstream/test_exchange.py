@@ -316,6 +316,17 @@ async def test_no_timer_is_left_behind() -> None:
     assert exchange._timer is None
 
 
+async def test_connection_that_ended_before_the_request_was_sent() -> None:
+    pool, connection, wire = await connected()
+    connection.eof_received()
+    exchange = Exchange(connection, False, None, None)
+    exchange.send(GET)
+    assert wire.written == []
+    assert pool.slots == 0
+    with pytest.raises(httpx.RemoteProtocolError, match="without a response"):
+        await exchange.head
+
+
 async def test_stale_is_a_kept_connection_that_ended_without_a_byte() -> None:
     for reused, data, stale in ((False, b"", False), (True, b"", True), (True, b"H", False)):
         _, connection, _ = await connected()

@@ -10,7 +10,7 @@ from app.edge.upstream import Upstream
 from app.edge.upstream.exchange import Exchange
 from app.edge.upstream.framing import Message
 from app.edge.upstream.sender import JOINED, SLICE, Sender
-from tests.edge.upstream.peers import Authority, Peer, ask, connected, read, request, response, serve
+from tests.edge.upstream.peers import Authority, Peer, ask, connected, read, request, response, serve, until
 
 HEAD = b"POST / HTTP/1.1\r\n\r\n"
 
@@ -25,18 +25,40 @@ async def test_small_body_leaves_with_its_head() -> None:
 
 async def test_large_body_waits_while_the_transport_is_full() -> None:
     _, connection, wire = await connected()
-    sender = Sender(connection)
+    exchange = Exchange(connection, False, None, None)
     connection.pause_writing()
     body = bytes(SLICE) + b"\1" * SLICE + b"\2"
-    sender.start(Message(HEAD, body))
+    exchange.send(Message(HEAD, body))
     assert wire.written == [HEAD]
     wire.buffered = 7
+    sender = exchange._sender
     assert (sender.active, sender.backlog) == (True, len(body) + 7)
-    connection.writable = True
-    sender.drained()
+    connection.resume_writing()
+    await until(lambda: not sender.active)
     assert b"".join(wire.written) == HEAD + body
     assert max(map(len, wire.written)) == SLICE
-    assert not sender.active
+
+
+async def test_nothing_more_is_written_to_a_transport_that_failed() -> None:
+    _, connection, wire = await connected()
+    exchange = Exchange(connection, False, None, None)
+    exchange.send(Message(HEAD, bytes(3 * SLICE)))
+    wire.aborted = True   # a write failed; the loop will tell the connection later
+    await asyncio.sleep(0.01)
+    assert wire.written == [HEAD, bytes(SLICE)]
+    connection.connection_lost(BrokenPipeError(32, "Broken pipe"))
+    with pytest.raises(httpx.WriteError, match="Broken pipe"):
+        await exchange.head
+
+
+async def test_early_answer_is_found_between_two_slices() -> None:
+    _, connection, wire = await connected()
+    exchange = Exchange(connection, False, None, None)
+    exchange.send(Message(HEAD, bytes(3 * SLICE)))
+    exchange.feed(response(b"no", status=b"413 Content Too Large"))
+    await asyncio.sleep(0.01)
+    assert wire.written == [HEAD, bytes(SLICE)]
+    assert exchange.status == 413
 
 
 async def test_rest_of_a_large_body_is_left_unsent_once_it_is_refused() -> None:
@@ -165,6 +187,21 @@ async def test_what_the_body_raises_comes_out_and_the_provider_sees_no_end(upstr
         with pytest.raises(ClientLeft):
             await ask(upstream, server.url, "POST", broken())
         assert await received in (b"3\r\nabc\r\n", b"")   # what was still in the buffer is dropped
+
+
+async def test_body_that_is_cancelled_from_elsewhere(upstream: Upstream) -> None:
+    async def cancelled() -> AsyncIterator[bytes]:
+        yield b"abc"
+        raise asyncio.CancelledError
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.gone()
+
+    async with serve(script) as server:
+        with pytest.raises(httpx.WriteError, match="broke off"):
+            await ask(upstream, server.url, "POST", cancelled())
+        assert upstream.open_connections == 0
 
 
 async def test_early_refusal_stops_the_upload(upstream: Upstream) -> None:

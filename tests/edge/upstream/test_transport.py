@@ -313,13 +313,16 @@ async def test_never_after_a_timeout(upstream: Upstream) -> None:
         assert len(server.peers) == 1
 
 
-async def test_connection_that_was_closed_while_idle_is_not_used(upstream: Upstream) -> None:
-    async with serve(answers(response(b"0"))) as server:
-        await ask(upstream, server.url)
+@pytest.mark.parametrize("tls", [False, True])
+async def test_connection_that_was_closed_while_idle_is_not_used(authority: Authority, tls: bool) -> None:
+    client = Upstream(ssl_context=authority.client())
+    async with serve(answers(response(b"0")), authority.server() if tls else None) as server:
+        await ask(client, server.url)
         server.peers[0].close()
-        await until(lambda: upstream.open_connections == 0)
-        assert await ask(upstream, server.url, "POST", b"x") == (200, b"0")
+        await until(lambda: client.open_connections == 0)
+        assert await ask(client, server.url, "POST", b"x") == (200, b"0")
         assert len(server.peers) == 2
+    await client.aclose()
 
 
 async def test_connection_that_spoke_unasked_is_not_used(upstream: Upstream) -> None:

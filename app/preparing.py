@@ -1,0 +1,87 @@
+"""Summaries made before they are needed, so that no user waits for one.
+
+From `prepare_threshold` on, what a compaction would do now is worked out in the background while requests pass unchanged, and stored where
+every replica finds it. When the trigger comes it is there, and only what was said since stays verbatim behind it. One preparation a
+session; one that is no longer of use is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from app.errors import StoreFailed
+from app.keeping import Keeper
+from app.ports import Recorder
+from app.request import Context
+from app.rewriting import Attempt, Rewriter
+from app.settings import EXTRACTIVE
+
+AT_ONCE = 32
+"""Preparations that one process works on at the same time."""
+REMEMBERED = 4_096
+
+
+class Preparer:
+    def __init__(self, rewriter: Rewriter, keeper: Keeper, recorder: Recorder) -> None:
+        self._rewriter = rewriter
+        self._keeper = keeper
+        self._recorder = recorder
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._done: dict[str, int] = {}
+
+    def consider(self, context: Context) -> None:
+        """Begin to prepare, if this request is near enough to its trigger and nobody has."""
+        policy = context.ask.policy
+        threshold = policy.prepare_tokens(context.ask.model.context_window)
+        if threshold is None or context.counted.now < threshold or policy.mode != "on":
+            return
+        if policy.summary_model == EXTRACTIVE or policy.strategy not in ("summarize", "combined"):
+            return
+        name = self._name(context)
+        # Once for what is covered now: a conversation that stays below its trigger for long is not prepared again and again.
+        if name in self._running or self._done.get(name) == context.view.covered or len(self._running) >= AT_ONCE:
+            return
+        self._running[name] = task = asyncio.create_task(self._prepare(replace(context), name))
+        task.add_done_callback(lambda _: self._running.pop(name, None))
+
+    async def _prepare(self, context: Context, name: str) -> None:
+        try:
+            if await self._keeper.find_prepared(context) is None:
+                draft = self._keeper.draft(context)
+                attempt = await self._rewriter.attempt(context, draft)
+                if isinstance(attempt, str) or attempt.settled_elsewhere:
+                    return
+                if draft and not await self._keeper.archive(context, draft, attempt):
+                    return
+                await self._keeper.put_prepared(context, attempt, draft)
+                self._recorder.note("summary_prepared", strategy=attempt.strategy)
+            if len(self._done) >= REMEMBERED:
+                self._done.clear()
+            self._done[name] = context.view.covered
+        except StoreFailed:
+            pass
+        except Exception as fault:
+            self._recorder.fault("prepare", fault)
+
+    async def take(self, context: Context, level: int, limit: int) -> Attempt | None:
+        """What was prepared for this conversation, if with it the request stays below `limit` tokens."""
+        if context.ask.policy.prepare_threshold is None:
+            return None
+        running = self._running.get(self._name(context))
+        if running is not None:
+            await asyncio.wait([running], timeout=context.ask.policy.summary_timeout)
+        found = await self._keeper.find_prepared(context)
+        if found is None or context.counted.of(found[0]) >= limit:
+            return None
+        return Attempt(found[0], (), level, prepared=found[1])
+
+    def drop(self, context: Context) -> None:
+        """What is being prepared for this conversation is of no use any more."""
+        running = self._running.get(self._name(context))
+        if running is not None:
+            running.cancel()
+
+    @staticmethod
+    def _name(context: Context) -> str:
+        return f"{context.ask.tenant} {context.ask.policy.name} {context.session}"
