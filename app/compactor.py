@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import Any
 
 from app import counting
 from app.core import jsonspan, rules
@@ -18,7 +20,7 @@ from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.reading import Reader
 from app.keeping import Keeper
-from app.ports import Recorder, SharedStore, Summarizer
+from app.ports import Counter, Recorder, SharedStore, Summarizer
 from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
 from app.rewriting import Attempt, Rewriter
@@ -33,13 +35,22 @@ PASSING = frozenset({"below_threshold", "nothing_before_turn", "first_request"})
 
 
 class Compactor:
-    def __init__(self, store: SharedStore, summarizer: Summarizer, recorder: Recorder, public_base: str) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        summarizer: Summarizer,
+        recorder: Recorder,
+        public_base: str,
+        counter: Counter | None = None,
+    ) -> None:
         self._keeper = Keeper(store, recorder, public_base)
         self._rewriter = Rewriter(summarizer, self._keeper, recorder)
         self._preparer = Preparer(self._rewriter, self._keeper, recorder)
+        self._counter = counter
         self._recorder = recorder
         self._cache = EntryCache()
         self._readers: dict[tuple[str, str], Reader] = {}
+        self._running: set[asyncio.Task[Outcome]] = set()
 
     async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
         """What to forward for this request. Never raises, except for cancellation.
@@ -57,7 +68,9 @@ class Compactor:
     async def _decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
         reader, policy = self._reader(ask), ask.policy
         window = ask.model.context_window
-        least = min(filter(None, (policy.trigger_tokens(window), policy.idle_tokens(window), policy.prepare_tokens(window))))
+        least = min(
+            filter(None, (policy.trigger_tokens(window), policy.idle_tokens(window), policy.prepare_tokens(window)))
+        )
         reason = "mode_off" if policy.mode == "off" else reader.format.refusal(ask.opened.fields, ask.opened.last)
         if reason:
             return Outcome(ask.opened.body, "passed", reason)
@@ -73,6 +86,8 @@ class Compactor:
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
         context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, least)
         trigger = self._trigger(context)
+        if context.counted.near(trigger):
+            await self._ask_provider(context)
         if overflowed:
             self._believe(context)
         elif context.counted.now < trigger:
@@ -81,9 +96,39 @@ class Compactor:
         reason = self._may_not(context)
         if reason:
             return self._forward(context, reason)
-        return await self._compact(context, trigger)
+        return await self._to_the_end(self._compact(context, trigger))
+
+    async def _ask_provider(self, context: Context) -> None:
+        """Where the local figure can't decide: the provider's own count of what would be forwarded."""
+        if self._counter is None:
+            return
+        key = context.chain[-1] + context.view.covered.to_bytes(4, "big")
+        body = _rendered(context) if context.view.changed else context.ask.opened.body
+        counted = await self._counter.count(context.ask, body, key)
+        if counted is not None:
+            now = max(1, context.counted.now)
+            context.estimate = replace(context.counted.scaled(counted / now), source="provider")
+
+    async def _to_the_end(self, compaction: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """A compaction is finished and kept though its client leaves: it will be back, here or at another replica."""
+        task = asyncio.create_task(compaction)
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[Outcome]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever still waits gets it as well
 
     async def _compact(self, context: Context, trigger: int) -> Outcome:
+        """A new compaction; other replicas that need the same one wait until it is stored."""
+        try:
+            return await self._compacted(context, trigger)
+        finally:
+            await self._rewriter.settled(context)
+
+    async def _compacted(self, context: Context, trigger: int) -> Outcome:
         """Plan, fill, apply, gate, archive, save; or take what was prepared."""
         level = rules.level(context.view.facts)
         attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
@@ -120,7 +165,9 @@ class Compactor:
     def _short(self, ask: Ask, about: int) -> Outcome:
         """Nothing can apply to a request that can't come near the trigger: no count, no look into the store."""
         body = ask.opened.body
-        return Outcome(body, "passed", "below_threshold", before=about, after=about, source="approximate", session=ask.session)
+        return Outcome(
+            body, "passed", "below_threshold", before=about, after=about, source="approximate", session=ask.session
+        )
 
     async def _look(self, ask: Ask, reader: Reader) -> View:
         """The client's own view. Large bodies that were never seen are read in a thread."""
@@ -171,15 +218,20 @@ class Compactor:
 
     def _forward(self, context: Context, reason: str, new: bool = False) -> Outcome:
         """The outcome for the context's view: its bytes, or the client's own where nothing was changed or may be."""
-        view, body, checkpoint, session = context.view, context.ask.opened.body, context.checkpoint, context.found.session
+        view, body, checkpoint, session = (
+            context.view,
+            context.ask.opened.body,
+            context.checkpoint,
+            context.found.session,
+        )
         beta = ""
-        result: Result = "compacted" if new else "replayed" if view.changed else "passed" if reason in PASSING else "declined"
+        result: Result = (
+            "compacted" if new else "replayed" if view.changed else "passed" if reason in PASSING else "declined"
+        )
         if context.ask.policy.mode == "observe":
             result = "observed" if view.changed else result
         elif view.changed:
-            pieces = [piece if isinstance(piece, int) else raw_bytes(view.raws[at]) for at, piece in enumerate(view.pieces)]
-            sizes = [size_of(raw) for raw in context.client.raws]
-            body, beta = asked(context, jsonspan.splice(body, context.reader.format.history, pieces, sizes))
+            body, beta = asked(context, _rendered(context))
         if result == "replayed" and reason == "below_threshold":
             reason = "checkpoint"
         return Outcome(
@@ -207,3 +259,11 @@ class Compactor:
         """Remember what the provider reported for this prefix (`reported` input tokens, 0 if it did not tell)."""
         if outcome.context is not None:
             await self._keeper.settle(outcome.context, outcome, reported)
+
+
+def _rendered(context: Context) -> bytes:
+    """The client's body with the view in the place of its history."""
+    view = context.view
+    pieces = [piece if isinstance(piece, int) else raw_bytes(view.raws[at]) for at, piece in enumerate(view.pieces)]
+    sizes = [size_of(raw) for raw in context.client.raws]
+    return jsonspan.splice(context.ask.opened.body, context.reader.format.history, pieces, sizes)

@@ -28,6 +28,10 @@ LARGEST_RATIO = 2
 """No provider counts a text as more than so many times the local count; only used where it is not worth looking closer."""
 
 
+NEAR = 0.25
+"""How far from the threshold a local count may be off, as a share of it: tokenisers of other families differ so much."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Input tokens of one request. `ratio` puts local counts on the scale of `source`; `exact` says that every item was counted."""
@@ -38,6 +42,10 @@ class Estimate:
     before: int
     now: int
     exact: bool
+
+    def near(self, trigger: int) -> bool:
+        """Could a better count decide otherwise?"""
+        return self.source == "tiktoken" and self.exact and trigger * (1 - NEAR) <= self.now <= trigger * (1 + NEAR)
 
     def scaled(self, factor: float) -> Estimate:
         """The same request, where the count has turned out to be off by so much."""

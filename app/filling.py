@@ -1,15 +1,16 @@
 """Where a recap's text comes from: no model at all, or a model asked once per prefix.
 
-A summary is expensive, so nobody makes one twice: requests of this process that wait for the same prefix share one flight, a lease keeps
-other replicas waiting for the checkpoint that comes of it, and a flight goes on when its client leaves, because the client will be back.
+A summary is expensive, so nobody makes one twice. Requests of this process that wait for the same prefix share one flight, and one that
+landed is remembered. Other replicas are kept waiting by a lease, which is given back only when what came of the summary is stored: then they
+find that. Nobody waits longer than `summary_timeout`, whatever became of a lease's holder.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from app.core import tokens
@@ -21,6 +22,8 @@ from app.request import Context
 SETTLED = "settled_elsewhere"
 """The reason of a SummaryFailed that is none: another replica has made this compaction meanwhile."""
 POLL_SECONDS = 0.1
+GRACE_SECONDS = 5
+"""How long a lease outlives its flight at most: time to archive and to store."""
 FINISHED_KEPT = 256
 """Finished flights that are remembered for clients that left and come back."""
 
@@ -40,9 +43,10 @@ class Filler:
         self._summarizer = summarizer
         self._leases = leases
         self._flights: dict[str, asyncio.Task[Summary]] = {}
+        self._held: dict[str, str] = {}
 
     async def extracted(self, context: Context, items: Sequence[Seen], room: int) -> Summary:
-        """The summary that needs no model. Raises SummaryFailed("nothing_to_say")."""
+        """The summary that needs no model, of at most `room` local tokens. Raises SummaryFailed("nothing_to_say")."""
         from app.summaries.extractive import extract
 
         policy = context.ask.policy
@@ -54,61 +58,58 @@ class Filler:
             raise SummaryFailed("nothing_to_say")
         return Summary(text)
 
-    async def asked(self, context: Context, items: Sequence[Seen], leaving: int, covered: int) -> Summary:
-        """The model's summary, with what the policy wants repeated verbatim. Raises SummaryFailed."""
-        policy = context.ask.policy
-        name = f"summary {context.ask.tenant} {policy.name} {context.chain[covered - 1].hex()}"
+    async def asked(self, context: Context, items: Sequence[Seen], leaving: int, covered: int, room: int) -> Summary:
+        """The model's summary, with what the policy wants repeated verbatim as far as `room` (local tokens) allows. Raises SummaryFailed.
+
+        Whoever calls this calls `settled` in the end.
+        """
+        name = f"summary {context.ask.tenant} {context.ask.policy.name} {context.chain[covered - 1].hex()}"
+        context.flights.append(name)
         flight = self._flights.get(name)
         if flight is None:
             self._forget_finished()
-            flight = asyncio.create_task(self._fly(context, items, leaving, covered, name))
-            flight.add_done_callback(_retrieved)
+            flight = asyncio.create_task(self._fly(context, items, leaving, covered, room, name))
+            flight.add_done_callback(partial(self._landed, name))
             self._flights[name] = flight
-        try:
-            async with asyncio.timeout(policy.summary_timeout):
-                return await asyncio.shield(flight)
-        except TimeoutError:
-            raise SummaryFailed("timeout") from None
-        finally:
-            if flight.done() and (flight.cancelled() or flight.exception() is not None):
-                self._flights.pop(name, None)
+        return await asyncio.shield(flight)
 
-    async def _fly(self, context: Context, items: Sequence[Seen], leaving: int, covered: int, name: str) -> Summary:
-        policy = context.ask.policy
-        token = await self._lease(context, covered, name)
-        try:
-            async with asyncio.timeout(policy.summary_timeout):
-                summary = await self._summarizer.summarize(SummaryJob(context.ask, items, leaving))
-        except TimeoutError:
-            raise SummaryFailed("timeout") from None
-        finally:
+    async def settled(self, context: Context) -> None:
+        """What came of this request's summaries is stored, or nothing will be: other replicas may go on."""
+        for name in context.flights:
+            token = self._held.pop(name, "")
             if token:
-                await self._release(name, token)
-        repeated = await asyncio.to_thread(_verbatim, context, items)
-        return summary.with_appended(repeated)
+                with contextlib.suppress(StoreFailed):
+                    await self._leases.release(name, token)
+        context.flights.clear()
 
-    async def _lease(self, context: Context, covered: int, name: str) -> str:
-        """A lease on this prefix, "" where the store can't give any. Raises SummaryFailed(SETTLED) once its holder is done."""
-        until = time.monotonic() + context.ask.policy.summary_timeout
-        while time.monotonic() < until:
-            try:
-                token = await self._leases.acquire(name, context.ask.policy.summary_timeout + 5)
-                if token is not None:
-                    # Its last holder may have finished between our look into the store and now.
-                    if await self._leases.has_checkpoint(context, covered):
-                        await self._release(name, token)
-                        raise SummaryFailed(SETTLED)
-                    return token
+    async def _fly(
+        self, context: Context, items: Sequence[Seen], leaving: int, covered: int, room: int, name: str
+    ) -> Summary:
+        seconds = context.ask.policy.summary_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._lease(context, covered, name, seconds + GRACE_SECONDS)
+                summary = await self._summarizer.summarize(SummaryJob(context.ask, items, leaving, context.counted.ratio))
+        except TimeoutError:
+            raise SummaryFailed("timeout") from None
+        return summary.with_appended(await asyncio.to_thread(_verbatim, context, items, summary.text, room))
+
+    async def _lease(self, context: Context, covered: int, name: str, seconds: float) -> None:
+        """Hold this prefix's lease, if the store can give one. Raises SummaryFailed(SETTLED) once another holder is done."""
+        with contextlib.suppress(StoreFailed):
+            while (token := await self._leases.acquire(name, seconds)) is None:
                 if await self._leases.has_checkpoint(context, covered):
                     raise SummaryFailed(SETTLED)
-            except StoreFailed:
-                return ""
-            await asyncio.sleep(POLL_SECONDS)
-        raise SummaryFailed("timeout")
+                await asyncio.sleep(POLL_SECONDS)
+            self._held[name] = token
+            # Its last holder may have finished between our look into the store and now.
+            if await self._leases.has_checkpoint(context, covered):
+                raise SummaryFailed(SETTLED)
 
-    async def _release(self, name: str, token: str) -> None:
-        with contextlib.suppress(StoreFailed):
-            await self._leases.release(name, token)
+    def _landed(self, name: str, flight: asyncio.Task[Summary]) -> None:
+        """A flight that failed is no use to anybody who comes later; one that nobody waits for may fail in silence."""
+        if flight.cancelled() or flight.exception() is not None:
+            self._flights.pop(name, None)
 
     def _forget_finished(self) -> None:
         finished = [name for name, flight in self._flights.items() if flight.done()]
@@ -116,25 +117,20 @@ class Filler:
             del self._flights[name]
 
 
-def _verbatim(context: Context, items: Sequence[Seen]) -> str:
-    """Earlier requests and exact values, which a model's own words tend to lose."""
+def _verbatim(context: Context, items: Sequence[Seen], summary: str, room: int) -> str:
+    """Exact values and earlier requests, which a model's own words tend to lose, in what its summary leaves of the room."""
     from app.summaries.requests import kept_requests
     from app.summaries.values import kept_values
 
     policy, count = context.ask.policy, _counter(context)
-    sections = [
-        kept_requests(items, policy.keep_user_messages, count) if policy.keep_user_messages else "",
-        kept_values(items, policy.keep_values, count) if policy.keep_values else "",
-    ]
-    return "\n\n".join(section for section in sections if section)
+    left = room - count(summary)
+    limit = min(policy.keep_values, left // 4)
+    values = kept_values(items, limit, count) if limit > 0 else ""
+    limit = min(policy.keep_user_messages, left - count(values))
+    requests = kept_requests(items, limit, count) if limit > 0 else ""
+    return "\n\n".join(section for section in (requests, values) if section)
 
 
 def _counter(context: Context) -> Callable[[str], int]:
     encoding = context.ask.model.encoding
     return lambda text: tokens.count(text, encoding)
-
-
-def _retrieved(flight: asyncio.Task[Summary]) -> None:
-    """A flight that nobody waits for any more may fail in silence."""
-    if not flight.cancelled():
-        flight.exception()

@@ -82,7 +82,8 @@ class Keeper:
 
     async def has_checkpoint(self, context: Context, covered: int) -> bool:
         found = await self._store.lookup(context.ask.tenant, context.chain[:covered], context.session)
-        return found.checkpoint is not None and found.checkpoint.depth == covered
+        stored = found.checkpoint
+        return stored is not None and stored.depth == covered and self._decode(stored) is not None
 
     async def acquire(self, name: str, seconds: float) -> str | None:
         return await self._store.acquire(name, seconds)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from app.compactor import Compactor
 from app.core import tokens
 from app.edge import memory
+from app.edge.counters import ProviderCounter
 from app.edge.exchange import Wiring
 from app.edge.headers import digest
 from app.edge.metrics import Metrics
@@ -47,7 +48,8 @@ class App:
         self.store = Guarded(store, kept.timeout, recorder)
         self._upstream = Upstream(max_connections=limits.max_connections)
         summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics)
-        compactor = Compactor(self.store, summarizer, recorder, settings.public_base)
+        counter = ProviderCounter(lambda: self.relay.wiring, self._upstream)
+        compactor = Compactor(self.store, summarizer, recorder, settings.public_base, counter)
         self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
         self._operations = operations(self)
 
@@ -82,4 +84,4 @@ def _wiring(settings: Settings) -> Wiring:
     log = structlog.get_logger("compactd")
     registry = Registry(settings.models, lambda text: log.warning("unknown_model", hint=text))
     keys = tuple(digest(key.get_secret_value()) for key in settings.auth.keys)
-    return Wiring(settings, Router(settings), registry, keys)
+    return Wiring(settings, Router(settings), registry, keys, lambda text: log.warning("left_out", hint=text))

@@ -240,3 +240,10 @@ class Summarizer(Protocol):
     async def summarize(self, job: SummaryJob) -> Summary:
         """Ask a model. Raises SummaryFailed."""
         ...
+
+
+class Counter(Protocol):
+    async def count(self, ask: Ask, body: bytes, key: bytes) -> int | None:
+        """Input tokens of `body` by the provider's own counting endpoint, None if it can't tell in time. `key` names the prefix that
+        the body stands for. Never raises."""
+        ...

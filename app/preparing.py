@@ -42,7 +42,7 @@ class Preparer:
         # Once for what is covered now: a conversation that stays below its trigger for long is not prepared again and again.
         if name in self._running or self._done.get(name) == context.view.covered or len(self._running) >= AT_ONCE:
             return
-        self._running[name] = task = asyncio.create_task(self._prepare(replace(context), name))
+        self._running[name] = task = asyncio.create_task(self._prepare(replace(context, flights=[]), name))
         task.add_done_callback(lambda _: self._running.pop(name, None))
 
     async def _prepare(self, context: Context, name: str) -> None:
@@ -63,6 +63,8 @@ class Preparer:
             pass
         except Exception as fault:
             self._recorder.fault("prepare", fault)
+        finally:
+            await self._rewriter.settled(context)
 
     async def take(self, context: Context, level: int, limit: int) -> Attempt | None:
         """What was prepared for this conversation, if with it the request stays below `limit` tokens."""

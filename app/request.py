@@ -53,6 +53,8 @@ class Context:
     checkpoint: Checkpoint | None = None
     store_failed: bool = False
     estimate: Estimate | None = None
+    flights: list[str] = field(default_factory=list)
+    """summaries that it waits for, until what comes of them is stored"""
 
     @property
     def counted(self) -> Estimate:

@@ -38,8 +38,11 @@ LEAST_RECAP = 600
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """A plan with its hole filled. `fell_back`: the summariser was asked in vain."""
+
     plan: Plan
     summary: Summary | None = None
+    fell_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,20 @@ class Rewriter:
         if limit is not None and level == 2 and context.counted.of(view) >= limit:
             plan = FoldRounds().plan(view, self.goal(context, view, level))
             if plan is not None:
-                plan = bound(context, view, plan, self._recorder)
-                fold = await self._filled(context, view, plan, extractive=context.ask.policy.summary_fallback != "pass")
-                steps.append(fold)
-                view = self._applied(context, view, fold, address)
+                fold = await self._fold(context, view, bound(context, view, plan, self._recorder), step)
+                if fold is not None:
+                    steps.append(fold)
+                    view = self._applied(context, view, fold, address)
         return steps, view
+
+    async def _fold(self, context: Context, view: View, plan: Plan, before: Step | None) -> Step | None:
+        """A fold with its note: the model's, else one made without it; None where the policy wants to pass then."""
+        if before is None or not before.fell_back:
+            try:
+                return await self._filled(context, view, plan)
+            except SummaryFailed as failure:
+                self._gave_up(context, failure)
+        return None if context.ask.policy.summary_fallback == "pass" else await self._filled(context, view, plan, extractive=True)
 
     async def _step(self, context: Context, view: View, goal: Goal) -> Step | None:
         """The strategy's own plan with its hole filled, or the policy's fallback. Raises SummaryFailed where that is to pass."""
@@ -114,17 +126,26 @@ class Rewriter:
         try:
             return await self._filled(context, view, plan)
         except SummaryFailed as failure:
-            if failure.reason == SETTLED:
-                raise
-            self._recorder.note("summary_failed", reason=failure.reason, fallback=policy.summary_fallback)
-        if policy.summary_fallback == "pass":
+            self._gave_up(context, failure)
+        fallback = policy.summary_fallback
+        if fallback == "pass":
             raise SummaryFailed("pass")
-        if policy.summary_fallback == EXTRACTIVE:
-            return await self._filled(context, view, plan, extractive=True)
-        stages = tuple(stage for stage in goal.combined_order if stage != "summarize")
-        name = "combined" if policy.strategy == "combined" and stages else policy.summary_fallback
+        if fallback == EXTRACTIVE:
+            return replace(await self._filled(context, view, plan, extractive=True), fell_back=True)
+        stages = tuple(dict.fromkeys(fallback if stage == "summarize" else stage for stage in goal.combined_order))
+        name = "combined" if policy.strategy == "combined" else fallback
         instead = STRATEGIES[name].plan(view, replace(goal, combined_order=stages))
-        return Step(bound(context, view, instead, self._recorder)) if instead else None
+        return Step(bound(context, view, instead, self._recorder), fell_back=True) if instead else None
+
+    def _gave_up(self, context: Context, failure: SummaryFailed) -> None:
+        """Tell why there is no summary. Raises the failure where it means that there is something better."""
+        if failure.reason == SETTLED:
+            raise failure
+        self._recorder.note("summary_failed", reason=failure.reason, fallback=context.ask.policy.summary_fallback)
+
+    async def settled(self, context: Context) -> None:
+        """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""
+        await self._filler.settled(context)
 
     async def without_archive(self, context: Context, attempt: Attempt) -> Attempt:
         """The same attempt where what leaves could not be archived: nothing refers to an archive."""
@@ -161,15 +182,10 @@ class Rewriter:
             return Step(plan)
         items = seen(context, view, plan)
         leaving = sum(max(0, view.entries[at].tokens) for at in range(plan.start, plan.stop))
-        policy = context.ask.policy
-        if policy.summary_model == EXTRACTIVE:
-            return Step(plan, await self._filler.extracted(context, items, self._room(context, view, plan, leaving)))
-        try:
-            return Step(plan, await self._filler.asked(context, items, leaving, covered(view, plan)))
-        except SummaryFailed:
-            if not extractive:
-                raise
-            return Step(plan, await self._filler.extracted(context, items, self._room(context, view, plan, leaving)))
+        room = self._room(context, view, plan, leaving)
+        if extractive or context.ask.policy.summary_model == EXTRACTIVE:
+            return Step(plan, await self._filler.extracted(context, items, room))
+        return Step(plan, await self._filler.asked(context, items, leaving, covered(view, plan), room))
 
     def _room(self, context: Context, view: View, plan: Plan, leaving: int) -> int:
         """Local tokens that the recap may take: what is left to the target, a floor, never more than most of what it replaces."""

@@ -177,15 +177,21 @@ def _replaced(raw: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
 
 # The slow way: positions from the standard library's scanner, which takes lone surrogate escapes.
 
+_scanner = json.JSONDecoder()
+
 
 class _Text:
-    """A JSON text as str, with the way back to byte positions."""
+    """A whole JSON text as str, known to be sound, with the way back to byte positions."""
 
     def __init__(self, raw: bytes) -> None:
         try:
             self.text = raw.decode()
         except UnicodeDecodeError:
             raise NotCompactable("not_utf8") from None
+        try:
+            json.loads(self.text)  # from here on between values there is nothing but white space, commas and colons
+        except (ValueError, RecursionError):
+            raise NotCompactable("not_json") from None
         self._ascii = len(self.text) == len(raw)
         self._last = (0, 0)
 
@@ -198,49 +204,43 @@ class _Text:
         self._last = (position, at)
         return at
 
+    def inside(self, opening: str) -> int:
+        """Where the first key or element stands, or the end. Raises NotCompactable if something else than `opening` begins here."""
+        at = self.skip(0)
+        if self.text[at] != opening:
+            raise NotCompactable("not_json")
+        return self.skip(at + 1)
+
     def skip(self, position: int) -> int:
-        while position < len(self.text) and self.text[position] in " \t\r\n,":
+        while self.text[position] in " \t\r\n,:":
             position += 1
         return position
 
     def end_of_value(self, position: int) -> int:
-        try:
-            _, end = json.JSONDecoder().raw_decode(self.text, position)
-        except (ValueError, RecursionError):
-            raise NotCompactable("not_json") from None
-        return end
+        return _scanner.raw_decode(self.text, position)[1]
 
 
 def _scanned_members(raw: bytes) -> dict[str, Span]:
     text = _Text(raw)
-    at = text.skip(0)
-    if text.text[at : at + 1] != "{":
-        raise NotCompactable("not_json")
     spans: dict[str, Span] = {}
-    at = text.skip(at + 1)
-    while text.text[at : at + 1] == '"':
+    at = text.inside("{")
+    while text.text[at] != "}":
         end = text.end_of_value(at)
         key = json.loads(text.text[at:end])
-        colon = text.text.find(":", end)
-        start = colon + 1 + len(text.text[colon + 1 :]) - len(text.text[colon + 1 :].lstrip(" \t\r\n"))
-        stop = text.end_of_value(start)
         if key in spans:
             raise NotCompactable("duplicate_key")
+        start = text.skip(end)
+        stop = text.end_of_value(start)
         spans[key] = (text.bytes_at(start), text.bytes_at(stop))
         at = text.skip(stop)
-    if text.text[at:].strip() != "}":
-        raise NotCompactable("not_json")
     return spans
 
 
 def _scanned_elements(raw: bytes, start: int, stop: int) -> list[Span]:
     text = _Text(raw[start:stop])
-    at = text.skip(0)
-    if text.text[at : at + 1] != "[":
-        raise NotCompactable("not_json")
     spans = []
-    at = text.skip(at + 1)
-    while at < len(text.text) and text.text[at] != "]":
+    at = text.inside("[")
+    while text.text[at] != "]":
         end = text.end_of_value(at)
         spans.append((start + text.bytes_at(at), start + text.bytes_at(end)))
         at = text.skip(end)

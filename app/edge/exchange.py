@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.core import jsonspan
 from app.edge.bodies import ClientGone
 from app.edge.headers import Headers
 from app.edge.record import Record
 from app.edge.routing import Route, Router
+from app.formats import FORMATS
 from app.registry import Registry
 from app.request import Ask, Outcome
 from app.settings import Settings
@@ -36,6 +38,13 @@ class Wiring:
     registry: Registry
     keys: tuple[bytes, ...] = ()
     """hashes of `auth.keys`"""
+    warn: Callable[[str], None] = print
+    warned: set[str] = field(default_factory=set)
+
+    def warn_once(self, text: str) -> None:
+        if text not in self.warned and len(self.warned) < 1_024:
+            self.warned.add(text)
+            self.warn(text)
 
 
 @dataclass(slots=True)
@@ -54,6 +63,8 @@ class Exchange:
     raw: bytes = b""
     body: bytes | AsyncIterator[bytes] = b""
     length: int | None = None
+    without_beta: str = ""
+    """a beta value that must not go upstream, because what it is for was taken out"""
     started: bool = False
     client: ClientWatch = field(init=False)
 
@@ -69,7 +80,22 @@ class Exchange:
         """Take over what was decided: its body, or the client's own bytes, compressed as they came."""
         self.outcome = outcome
         self.body = outcome.body if outcome.changed else self.raw
+        self._leave_out_refused(outcome)
         self.length = len(self.body)
+
+    def _leave_out_refused(self, outcome: Outcome) -> None:
+        """What the model is known to answer with a 400 is taken out, whatever else was decided."""
+        ask = self.ask
+        if ask is None or not ask.model.known:
+            return
+        refused = FORMATS[ask.format].refused(ask.opened.fields, ask.model.quirks)
+        if refused is not None:
+            self.body = jsonspan.edit(outcome.body, refused.edits)
+            self.without_beta = refused.beta
+            self.wiring.warn_once(
+                f"{ask.model.name} does not take Anthropic's server-side compaction: the {refused.beta} edit was left out. If it does by "
+                f'now, say so: models: {{"{ask.model.name}": {{quirks: [supports_server_compaction]}}}}'
+            )
 
 
 class ClientWatch:

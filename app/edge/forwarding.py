@@ -27,7 +27,16 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
         query = without_key(query)
     target = base_path + route.path + (b"?" + query if query else b"")
     beta = exchange.outcome.beta if exchange.outcome and exchange.changed else ""
-    headers = forwarded(scope["headers"], host, exchange.length, exchange.changed, upstream, route.target, beta=beta)
+    headers = forwarded(
+        scope["headers"],
+        host,
+        exchange.length,
+        exchange.changed,
+        upstream,
+        route.target,
+        beta=beta,
+        without_beta=exchange.without_beta,
+    )
     connect, read = settings.timeouts(route.upstream)
     request = httpx.Request(
         scope["method"], url, headers=headers, stream=_stream(exchange.body),
@@ -61,7 +70,9 @@ class Streamed(httpx.AsyncByteStream):
 def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
     """The text names the host and never the request."""
     if isinstance(fault, httpx.PoolTimeout):
-        return UpstreamFailed("upstream_pool_exhausted", f"No free connection to {host}; see `limits.max_connections`.", 503)
+        return UpstreamFailed(
+            "upstream_pool_exhausted", f"No free connection to {host}; see `limits.max_connections`.", 503
+        )
     if isinstance(fault, httpx.ConnectTimeout):
         return UpstreamFailed("upstream_connect_timeout", f"Connecting to {host} took too long.", 504)
     if isinstance(fault, httpx.TimeoutException):

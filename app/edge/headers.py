@@ -67,6 +67,7 @@ def forwarded(
     target: Target | None,
     fresh: bool = False,
     beta: str = "",
+    without_beta: str = "",
 ) -> list[Pair]:
     """A request's headers for the provider. `length` is that of the body, None: not told (no body, or chunked).
 
@@ -80,11 +81,20 @@ def forwarded(
         if upstream.api_key:
             drop = drop | _CREDENTIAL_NAMES
     pairs = [(b"host", host), *((name, value) for name, value in raw if name not in drop)]
+    if without_beta:
+        pairs = [
+            _without_value(pair, without_beta.encode()) if pair[0] == b"anthropic-beta" else pair for pair in pairs
+        ]
+        pairs = [pair for pair in pairs if pair[0] != b"anthropic-beta" or pair[1]]
     if beta and not any(name == b"anthropic-beta" and beta.encode() in value for name, value in pairs):
         pairs.append((b"anthropic-beta", beta.encode()))
     if fresh:
         pairs.append((b"content-type", b"application/json"))
-        if target and target.format == "anthropic-messages" and not any(name == b"anthropic-version" for name, _ in pairs):
+        if (
+            target
+            and target.format == "anthropic-messages"
+            and not any(name == b"anthropic-version" for name, _ in pairs)
+        ):
             pairs.append((b"anthropic-version", b"2023-06-01"))
     if length is not None:
         pairs.append((b"content-length", str(length).encode()))
@@ -95,6 +105,10 @@ def forwarded(
             key = upstream.api_key.get_secret_value()
             pairs.append((name.encode(), f"Bearer {key}".encode() if name == "authorization" else key.encode()))
     return pairs
+
+
+def _without_value(pair: Pair, gone: bytes) -> Pair:
+    return pair[0], b",".join(part for part in pair[1].split(b",") if part.strip() != gone)
 
 
 def returned(raw: list[Pair], told: list[Pair]) -> list[Pair]:

@@ -1,7 +1,7 @@
 """What tokens cost, by the list prices that ship with the `genai-prices` package: estimates, never invoices.
 
-The package takes the better part of a second to import and a millisecond or more for each model, so nothing of it happens on the event loop:
-summaries ask from a thread, and savings, of which every request has some, are reckoned with rates that a thread has looked up before.
+The package takes the better part of a second to import and a millisecond or more for each model, so nothing of it happens on the event
+loop: summaries ask from a thread, and savings, of which every request has some, are reckoned with rates that a thread has looked up before.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 
 from app.formats.base import Usage
 
 PROVIDERS = {"anthropic-messages": "anthropic", "gemini": "google", "openai-chat": "openai", "openai-responses": "openai"}
 """Whose prices hold where a model's name alone does not say it."""
-A_MILLION = 1_000_000
 RATES_KEPT = 1_024
 """Models; their names are the registry's, but a configuration may add some."""
 
@@ -45,22 +43,16 @@ def cost(model: str, upstream_format: str, usage: Usage) -> float:
         for provider in (None, PROVIDERS.get(upstream_format)):
             try:
                 return float(calc_price(told, name, provider_id=provider).total_price)
-            except (LookupError, ValueError):
+            except (LookupError, ValueError, ArithmeticError):
                 continue
     return 0.0
 
 
-@lru_cache(RATES_KEPT)
 def rates(model: str, upstream_format: str) -> Rates:
     """A model's rates for a prompt of ordinary length. Blocks like `cost`."""
-    once, again = Usage(input=A_MILLION // 10), Usage(input=A_MILLION // 10, cache_read=A_MILLION // 10)
-    whole, cached = cost(model, upstream_format, once), cost(model, upstream_format, again)
-    return Rates(whole / once.input, cached / once.input)
-
-
-def load() -> None:
-    """Have the package at hand before it is needed. Blocks."""
-    cost("", "", Usage(1))
+    prompt = 100_000
+    new, cached = Usage(prompt), Usage(prompt, cache_read=prompt)
+    return Rates(cost(model, upstream_format, new) / prompt, cost(model, upstream_format, cached) / prompt)
 
 
 class Savings:
@@ -69,7 +61,7 @@ class Savings:
     def __init__(self, add: Callable[[float], object]) -> None:
         self._add = add
         self._known: dict[tuple[str, str], Rates] = {}
-        self._looking: ThreadPoolExecutor | None = None
+        self._looking = ThreadPoolExecutor(1, "prices")  # its thread starts with the first look
 
     def count(self, model: str, upstream_format: str, cleared: int, usage: Usage | None) -> None:
         """Tokens that a request did not carry. They would have been cached to the same share as those that it did carry. Never blocks."""
@@ -77,13 +69,11 @@ class Savings:
         known = self._known.get((model, upstream_format))
         if known is not None:
             self._add(worth(known, cleared, share))
-            return
-        if self._looking is None:
-            self._looking = ThreadPoolExecutor(1, "prices")
-        self._looking.submit(self._look_up, model, upstream_format, cleared, share)
+        else:
+            self._looking.submit(self._look_up, model, upstream_format, cleared, share)
 
     def _look_up(self, model: str, upstream_format: str, cleared: int, share: float) -> None:
-        found = rates(model, upstream_format)
+        found = self._known.get((model, upstream_format)) or rates(model, upstream_format)
         if len(self._known) < RATES_KEPT:
             self._known[model, upstream_format] = found
         self._add(worth(found, cleared, share))

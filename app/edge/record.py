@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from app.edge.metrics import Metrics
+from app.edge.prices import Savings
 from app.formats.base import Usage
 from app.request import Outcome
 
@@ -71,6 +72,7 @@ class RequestRecorder:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
+        self._savings = Savings(metrics.cost.labels("saved").inc)
         self._log = structlog.get_logger("compactd")
 
     def begin(self) -> Record:
@@ -108,9 +110,10 @@ class RequestRecorder:
         if outcome.result == "compacted":
             metrics.of(metrics.compactions, record.format, outcome.strategy, str(outcome.level)).inc()
         if outcome.changed and outcome.before > outcome.after:
-            metrics.of(metrics.tokens_cleared, record.format, outcome.strategy, record.model).inc(
-                outcome.before - outcome.after
-            )
+            cleared = outcome.before - outcome.after
+            metrics.of(metrics.tokens_cleared, record.format, outcome.strategy, record.model).inc(cleared)
+            if record.status == 200 and record.model != "other":
+                self._savings.count(record.model, record.format, cleared, record.usage)
 
     def _used(self, record: Record, usage: Usage) -> None:
         for kind in ("input", "output", "cache_read", "cache_write"):

@@ -29,8 +29,9 @@ from app.formats.anthropic_blocks import (
     results_of,
     string,
 )
-from app.formats.base import Answer, Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
 
+COMPACT_EDIT, COMPACT_BETA = "compact_20260112", "compact-2026-01-12"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _BOUND = re.compile(rb"bound to a different conversation|different conversation prefix", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|/v1)/messages/?$")
@@ -213,6 +214,23 @@ class AnthropicMessages:
         if not problem and not text.strip() and not THINKING.isdisjoint(kinds):
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(told) or Usage())
+
+    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:
+        """Server-side compaction on a model that answers it with a 400; the other edits stay."""
+        managed = fields.get("context_management")
+        edits = managed.get("edits") if isinstance(managed, dict) else None
+        if not isinstance(edits, list) or "supports_server_compaction" in quirks:
+            return None
+        gone = [at for at, edit in enumerate(edits) if kind_of(edit) == COMPACT_EDIT]
+        if not gone:
+            return None
+        return Binding("ask", tuple((("context_management", "edits", at), REMOVED) for at in gone), COMPACT_BETA)
+
+    def counting(self, model: str, path: str) -> CountCall | None:  # noqa: ARG002
+        keys = (
+            "model", "messages", "system", "tools", "tool_choice", "thinking", "context_management", "mcp_servers", "output_config",
+        )  # fmt: skip
+        return CountCall(f"{path.rstrip('/')}/count_tokens".encode("latin-1"), "input_tokens", keys)
 
     def lesson(self, status: int, body: bytes) -> str:
         return "binds_thinking" if status == 400 and _BOUND.search(body) else ""

@@ -37,6 +37,22 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class CountCall:
+    """How a provider's counting endpoint is asked about a request body.
+
+    keys     the top-level keys that it takes, () for all
+    under    the key under which it wants the body, "" for none; `model` is then put into it
+    answer   the key of the figure in its answer
+    """
+
+    path: bytes
+    answer: str
+    keys: tuple[str, ...] = ()
+    under: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     """What a request can do about reasoning that is bound to the prefix it was made behind.
 
@@ -134,6 +150,14 @@ class Format(Protocol):
         """Does this error answer say that the context is too long? The window it names in tokens, 0 if it names none, None: no."""
         ...
 
+    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:
+        """Edits of the body's top level that take out what this model is known to refuse, and the beta value that goes with it; None: nothing."""
+        ...
+
+    def counting(self, model: str, path: str) -> CountCall | None:
+        """The counting endpoint beside the client's own raw path, None if this format has none."""
+        ...
+
     def lesson(self, status: int, body: bytes) -> str:
         """A quirk of the model that this refusal gives away, "" if none."""
         ...
@@ -157,4 +181,4 @@ class Format(Protocol):
         ...
 
 
-__all__ = ["Answer", "Binding", "Format", "Part", "Target", "Usage"]
+__all__ = ["Answer", "Binding", "CountCall", "Format", "Part", "Target", "Usage"]

@@ -21,7 +21,7 @@ from app.core.jsonspan import FRONT, Edit, dump
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
-from app.formats.base import Answer, Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
 from app.formats.gemini_parts import (
     answers_at,
     calls_of,
@@ -213,6 +213,16 @@ class Gemini:
         if not problem and not text.strip() and said:
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(told) or Usage())
+
+    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:  # noqa: ARG002
+        return None
+
+    def counting(self, model: str, path: str) -> CountCall | None:
+        if "/projects/" in path:  # Vertex takes the fields at top level
+            keys = ("contents", "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config")
+            return CountCall(f"{path.rpartition(':')[0]}:countTokens".encode("latin-1"), "totalTokens", keys)
+        way = f"{path.rpartition(':')[0]}:countTokens".encode("latin-1")
+        return CountCall(way, "totalTokens", under="generateContentRequest", model=f"models/{model}")
 
     def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
         return ""

@@ -16,7 +16,7 @@ from app.core.jsonspan import Edit, Path, dump
 from app.core.notes import is_note
 from app.core.view import Call, Clearing, Facts, Result, Role
 from app.formats import wording
-from app.formats.base import Answer, Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
 from app.formats.media import image_tokens, media_name
 
 _PATH = re.compile(r"/chat/completions/?$")
@@ -246,6 +246,12 @@ class OpenAIChat:
         if not problem and not text.strip() and (thought or any(part.kind == "reasoning" for part in said)):
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(body) or Usage())
+
+    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:  # noqa: ARG002
+        return None
+
+    def counting(self, model: str, path: str) -> CountCall | None:  # noqa: ARG002  # there is none (T5)
+        return None
 
     def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
         return ""

@@ -19,7 +19,7 @@ from app.core.notes import is_note
 from app.core.view import Clearing, Facts, Role
 from app.errors import NotCompactable
 from app.formats import wording
-from app.formats.base import Answer, Binding, Part, Target, Usage
+from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
 from app.formats.responses_items import (
     CALLS,
     COMPACTIONS,
@@ -238,6 +238,15 @@ class OpenAIResponses:
         else:
             problem = "reasoning_only" if "reasoning" in kinds and not text.strip() else ""
         return Answer(text, problem, self.usage(response) or Usage())
+
+    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:  # noqa: ARG002
+        return None
+
+    def counting(self, model: str, path: str) -> CountCall | None:  # noqa: ARG002
+        keys = (
+            "model", "input", "instructions", "tools", "tool_choice", "text", "reasoning", "truncation", "parallel_tool_calls",
+        )  # fmt: skip
+        return CountCall(f"{path.rstrip('/')}/input_tokens".encode("latin-1"), "input_tokens", keys)
 
     def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
         return ""

@@ -11,7 +11,7 @@ from app.core import jsonspan, rules
 from app.core.plan import Clear, Plan
 from app.core.view import Clearing
 from app.formats import FORMATS
-from app.formats.base import Usage
+from app.formats.base import Answer, Usage
 from app.formats.reading import fingerprint
 from tests.formats.history import CLEARED, NOTE, History, Item
 
@@ -568,3 +568,49 @@ def test_clear_writes_several_places_of_one_message() -> None:
     edits = FORM.clear(item, [Clearing(1, "two"), Clearing(0, "one")])
     after = json.loads(jsonspan.edit(json.dumps(item).encode(), edits))
     assert after == user(result(1, "one"), result(2, "two"), text("and"))
+
+
+# A question of compactd's own
+
+
+def asked(path: str = "", fields: Item | None = None, **more: Any) -> tuple[str, Item]:
+    way, body = FORM.question(more.get("model", "claude-opus-5"), "Well?", 700, path, more.get("quirks", ()), fields or {})
+    return way.decode(), json.loads(body)
+
+
+def test_A36_question_says_nothing_of_thinking_or_sampling() -> None:
+    for quirks in ((), ("thinking_always_on", "no_sampling", "adaptive_thinking")):
+        assert asked(quirks=quirks) == (
+            "/v1/messages", {"model": "claude-opus-5", "max_tokens": 700, "messages": [{"role": "user", "content": "Well?"}]},
+        )  # fmt: skip
+    assert asked("/anything/v1/messages")[0] == "/anything/v1/messages"
+
+
+def test_A65_question_begins_with_the_clients_short_system_blocks() -> None:
+    billing, known = text("x-billing: 1"), text("You are an agent.", cache_control={"type": "ephemeral"})
+    long = text("Do this. " * 200)
+    assert asked(fields={"system": [billing, known, long]})[1]["system"] == [billing, known]
+    assert asked(fields={"system": [known, long, billing]})[1]["system"] == [known]
+    for given in ([long, known], [], "You are an agent.", None, [3]):
+        assert "system" not in asked(fields={"system": given})[1]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "stop", "said", "problem"),
+    [
+        ([text("a"), text("b")], "end_turn", "a\nb", ""),
+        ([{"type": "thinking", "thinking": "hm", "signature": "s"}, text("a")], "end_turn", "a", ""),
+        ([text("a")], "stop_sequence", "a", ""),
+        ([text("a")], "max_tokens", "a", "truncated"),
+        ([text("a")], "model_context_window_exceeded", "a", "truncated"),
+        ([text("No.")], "refusal", "No.", "refused"),
+        ([text("a"), call(1)], "tool_use", "a", "tool_call"),
+        ([call(1)], None, "", "tool_call"),
+        ([text("a")], "pause_turn", "a", "tool_call"),
+        ([{"type": "thinking", "thinking": "hm", "signature": "s"}], "end_turn", "", "reasoning_only"),
+        ([], "end_turn", "", ""),
+    ],
+)
+def test_answer(blocks: list[Item], stop: str | None, said: str, problem: str) -> None:
+    body = {"content": blocks, "stop_reason": stop, "usage": {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 2}}
+    assert FORM.answer(body) == Answer(said, problem, Usage(8, 2, 3))

@@ -15,6 +15,7 @@ from app.formats import FORMATS
 from app.formats.base import Format, Part, Usage
 from app.formats.reading import fingerprint
 from tests.formats.history import NOTE
+from tests.strict import VIOLATIONS
 
 # Keys and values that formats look for, so that odd shapes get behind the first check.
 KEYS = st.sampled_from(
@@ -26,6 +27,10 @@ WORDS = st.sampled_from(
     ["user", "assistant", "model", "tool", "system", "developer", "function", "text", "tool_use", "tool_result", "server_tool_use",
      "web_search_tool_result", "thinking", "image", "document", "base64", "message", "function_call", "function_call_output", "reasoning",
      "custom", "compaction", "", "\ud800", "data:image/png;base64,AAAA"]
+)  # fmt: skip
+ANSWER_KEYS = st.sampled_from(
+    ["choices", "message", "content", "tool_calls", "output", "candidates", "parts", "text", "type", "response", "item", "stop_reason",
+     "finish_reason", "finishReason", "promptFeedback", "blockReason", "status", "incomplete_details", "reason", "usage", "refusal"]
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | WORDS,
@@ -115,3 +120,27 @@ def test_paths_belong_to_one_format(form: Format) -> None:
     target = form.target(ours[0])
     assert target is not None
     assert target.format == form.name
+
+
+@EVERY
+def test_question_is_a_plain_request_that_breaks_no_rule(form: Format) -> None:
+    path, body = form.question("m-1", "Well? \ud83d", 700, "", (), {})
+    told = json.loads(body)
+    assert form.target(path.decode()) is not None
+    assert VIOLATIONS[form.name](told) == []
+    assert "Well? \\ud83d" in json.dumps(told)
+    assert "700" in json.dumps(told)
+    assert not told.keys() & {"tools", "stream", "temperature"}
+
+
+@EVERY
+@given(
+    body=st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | WORDS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANSWER_KEYS, inner, max_size=4),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_answer_never_raises(form: Format, body: Any) -> None:
+    form.answer(body)

@@ -16,7 +16,7 @@ from app.core import jsonspan, rules
 from app.core.plan import Clear, Plan
 from app.core.view import Clearing
 from app.formats import FORMATS
-from app.formats.base import Usage
+from app.formats.base import Answer, Usage
 from app.formats.reading import fingerprint
 from tests.formats.history import CLEARED, NOTE, History, Item
 
@@ -504,3 +504,63 @@ def test_fixed_is_what_the_model_reads_besides() -> None:
         "generationConfig": {"temperature": 1, "responseJsonSchema": {"type": "object"}},
     }
     assert [part.text for part in FORM.fixed(fields)] == ["be brief", '{"type":"object"}']
+
+
+# A question of compactd's own
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "way"),
+    [
+        ("", "gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro"),
+        ("", "models/gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro"),
+        ("/v1/models/a:streamGenerateContent", "a", "/v1/models/a"),
+        ("/v1beta/models/a:streamGenerateContent", "b", "/v1beta/models/b"),
+        ("/models/a%3AstreamGenerateContent", "a", "/models/a"),
+        ("/v1beta/tunedModels/a:generateContent", "a", "/v1beta/tunedModels/a"),
+        ("/v1beta/tunedModels/a:generateContent", "b", "/v1beta/models/b"),
+        ("/v1/projects/p/publishers/google/models/a:generateContent", "b", "/v1/projects/p/publishers/google/models/b"),
+        ("/v1beta/models/a b:generateContent", "a b", "/v1beta/models/a%20b"),
+    ],
+)
+def test_G30_question_names_model_and_method_in_its_path(path: str, model: str, way: str) -> None:
+    told, body = FORM.question(model, "Well?", 700, path, (), {})
+    assert told.decode() == f"{way}:generateContent"
+    assert json.loads(body) == {"contents": [user("Well?")], "generationConfig": {"maxOutputTokens": 700}}
+
+
+def test_question_is_judged_as_the_clients_own_requests_are() -> None:
+    safety = [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}]
+    for key in ("safetySettings", "safety_settings"):
+        assert json.loads(FORM.question("m", "Well?", 9, "", (), {key: safety})[1])["safetySettings"] == safety
+
+
+@pytest.mark.parametrize(
+    ("parts", "stop", "said", "problem"),
+    [
+        ([{"text": "a"}, {"text": "b"}], "STOP", "ab", ""),
+        ([{"text": "hm", "thought": True}, {"text": "a", **SIGNED}], "STOP", "a", ""),
+        ([{"text": "a"}], None, "a", ""),
+        ([{"text": "a"}], "MAX_TOKENS", "a", "truncated"),
+        ([], "MAX_TOKENS", "", "truncated"),
+        ([{"text": "a"}], "SAFETY", "a", "refused"),
+        ([{"text": "a"}], "RECITATION", "a", "refused"),
+        ([{"text": "a"}], "SOMETHING_NEW", "a", "refused"),
+        ([{"text": "a"}], "OTHER", "a", "failed"),
+        ([], "MALFORMED_FUNCTION_CALL", "", "tool_call"),
+        ([{"text": "a"}, {"functionCall": {"name": "read", "args": {}}}], "STOP", "a", "tool_call"),
+        ([{"text": "hm", "thought": True}], "STOP", "", "reasoning_only"),
+        ([], "STOP", "", ""),
+    ],
+)
+def test_answer(parts: list[Item], stop: str | None, said: str, problem: str) -> None:
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": stop}
+    usage = {"promptTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 1, "cachedContentTokenCount": 3}
+    assert FORM.answer({"candidates": [candidate], "usageMetadata": usage}) == Answer(said, problem, Usage(5, 3, 3))
+
+
+def test_answer_to_a_blocked_prompt_is_a_refusal() -> None:
+    assert FORM.answer({"promptFeedback": {"blockReason": "SAFETY"}}).problem == "refused"
+    assert FORM.answer({"prompt_feedback": {"block_reason": "OTHER"}, "candidates": []}).problem == "refused"
+    assert FORM.answer({"candidates": [{"finishReason": "SAFETY"}]}).problem == "refused"
+    assert FORM.answer({"promptFeedback": {}}) == Answer("")

@@ -13,7 +13,7 @@ import pytest
 from app.core import jsonspan, rules
 from app.core.plan import Clear, Plan
 from app.formats import FORMATS
-from app.formats.base import Part, Usage
+from app.formats.base import Answer, Part, Usage
 from app.formats.media import UNKNOWN_IMAGE
 from app.formats.reading import fingerprint
 from tests.formats.history import CLEARED, NOTE, History, Item
@@ -381,3 +381,59 @@ def test_error_has_the_providers_shape() -> None:
     told = json.loads(FORM.error(400, "unknown_policy", "No such policy."))
     assert told == {"error": {"message": "No such policy.", "type": "invalid_request_error", "param": None, "code": "unknown_policy"}}
     assert json.loads(FORM.error(502, "upstream_unreachable", "x"))["error"]["type"] == "server_error"
+
+
+# A question of compactd's own
+
+
+def asked(model: str = "gpt-4o", path: str = "", quirks: tuple[str, ...] = (), fields: Item | None = None) -> tuple[str, Item]:
+    way, body = FORM.question(model, "Well?", 700, path, quirks, fields or {})
+    return way.decode(), json.loads(body)
+
+
+def test_question_has_the_limit_that_the_model_takes() -> None:
+    assert asked() == ("/v1/chat/completions", {"model": "gpt-4o", "messages": [user("Well?")], "max_tokens": 700})
+    assert asked("gpt-5", quirks=("max_completion_tokens",))[1] == {
+        "model": "gpt-5", "messages": [user("Well?")], "max_completion_tokens": 700,
+    }  # fmt: skip
+
+
+def test_question_on_azure_names_its_model_in_the_path() -> None:
+    path = "/openai/deployments/prod/chat/completions"
+    assert asked("gpt-4o", path, fields={"model": "gpt-4o"})[0] == path  # the client's own: what it is called there, the path says
+    assert asked("", path, fields={}) == (path, {"messages": [user("Well?")], "max_tokens": 700})
+    assert asked("cheap one", path, fields={"model": "gpt-4o"})[0] == "/openai/deployments/cheap%20one/chat/completions"
+    assert asked("cheap", "/openai/v1/chat/completions", fields={"model": "gpt-4o"})[0] == "/openai/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("answer", "stop", "said", "problem"),
+    [
+        (says("a"), "stop", "a", ""),
+        (says("a"), None, "a", ""),
+        (says([{"type": "text", "text": "a"}]), "stop", "a", ""),
+        (says("a", reasoning_content="hm"), "stop", "a", ""),
+        (says([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}]), "stop", "a", ""),
+        (says("<think>\nhm\n</think>\n\na"), "stop", "\n\na", ""),
+        (says("a"), "length", "a", "truncated"),
+        (says("a"), "model_length", "a", "truncated"),
+        (says("a"), "content_filter", "a", "refused"),
+        (says("a"), "error", "a", "failed"),
+        (says(None, refusal="No."), "stop", "", "refused"),
+        (asks(1), "tool_calls", "", "tool_call"),
+        (asks(1, content="a"), "stop", "a", "tool_call"),
+        (says(None, function_call={"name": "read", "arguments": "{}"}), "function_call", "", "tool_call"),
+        (says("", reasoning_content="hm"), "stop", "", "reasoning_only"),
+        (says(None, reasoning_details=[{"text": "hm"}]), "stop", "", "reasoning_only"),
+        (says("<think>hm"), "stop", "", "reasoning_only"),
+        (says("<think>hm"), "length", "", "truncated"),
+        (says(None), "stop", "", ""),
+    ],
+)
+def test_answer(answer: Item, stop: str | None, said: str, problem: str) -> None:
+    body = {"choices": [{"message": answer, "finish_reason": stop}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
+    assert FORM.answer(body) == Answer(said, problem, Usage(5, 2))
+
+
+def test_answer_without_choices_is_empty() -> None:
+    assert FORM.answer({"error": {"message": "provider returned error"}}) == FORM.answer({"choices": []}) == Answer("")

@@ -17,7 +17,7 @@ from app.core import jsonspan, rules
 from app.core.plan import Clear, Plan
 from app.core.view import Clearing
 from app.formats import FORMATS
-from app.formats.base import Usage
+from app.formats.base import Answer, Usage
 from app.formats.reading import open_body
 from tests.formats.history import CLEARED, NOTE, History, Item
 from tests.strict import openai_responses as strict
@@ -651,3 +651,63 @@ def test_fixed_is_what_the_model_reads_besides() -> None:
         '[{"name":"t"}]',
         '{"format":{"type":"json_schema"}}',
     ]
+
+
+# A question of compactd's own
+
+
+def said(*texts: str) -> Item:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text} for text in texts]}
+
+
+def test_question_is_stateless_and_has_instructions() -> None:
+    way, body = FORM.question("gpt-5", "Well?", 700, "", (), {"instructions": "You are Codex."})
+    told = json.loads(body)
+    assert way == b"/v1/responses"
+    assert "Codex" not in told.pop("instructions")
+    assert told == {"model": "gpt-5", "input": [{"role": "user", "content": "Well?"}], "store": False, "max_output_tokens": 700}
+
+
+def test_question_to_codexs_own_upstream_asks_for_a_stream_and_no_limit() -> None:
+    way, body = FORM.question("gpt-5", "Well?", 700, "/responses", ("stream_only",), {})
+    told = json.loads(body)
+    assert way == b"/responses"
+    assert told["stream"] is True
+    assert told["instructions"]
+    assert "max_output_tokens" not in told
+
+
+@pytest.mark.parametrize(
+    ("output", "more", "text", "problem"),
+    [
+        ([said("a", "b")], {}, "a\nb", ""),
+        ([{"type": "reasoning", "summary": []}, said("a")], {"status": "completed"}, "a", ""),
+        ([said("a")], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "a", "truncated"),
+        ([], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "", "truncated"),
+        ([said("a")], {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "a", "refused"),
+        ([said("a")], {"status": "incomplete"}, "a", "failed"),
+        ([], {"status": "failed", "error": {"code": "server_error"}}, "", "failed"),
+        ([{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}], {}, "", "refused"),
+        ([said("a"), {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}], {}, "a", "tool_call"),
+        ([{"type": "custom_tool_call", "call_id": "c", "name": "sh", "input": ""}], {}, "", "tool_call"),
+        ([{"type": "reasoning", "summary": []}], {"status": "completed"}, "", "reasoning_only"),
+        ([], {"status": "completed"}, "", ""),
+    ],
+)
+def test_answer(output: list[Item], more: Item, text: str, problem: str) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 3}}
+    assert FORM.answer({"output": output, "usage": usage, **more}) == Answer(text, problem, Usage(5, 2, 3))
+
+
+def test_answer_of_a_stream_is_what_was_done_in_it() -> None:
+    events: list[Item] = [
+        {"type": "response.created", "response": {"status": "in_progress", "output": []}},
+        {"type": "response.output_item.added", "item": said()},
+        {"type": "response.output_item.done", "item": said("a")},
+    ]
+    last = {"status": "completed", "output": [], "usage": {"input_tokens": 5, "output_tokens": 2}}
+    assert FORM.answer([*events, {"type": "response.completed", "response": last}]) == Answer("a", "", Usage(5, 2))
+    cut = {**last, "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    assert FORM.answer([*events, {"type": "response.incomplete", "response": cut}]).problem == "truncated"
+    assert FORM.answer([{"type": "response.completed", "response": {**last, "output": [said("b")]}}]).text == "b"
+    assert FORM.answer([]) == Answer("")

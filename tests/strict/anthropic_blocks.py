@@ -157,7 +157,9 @@ def _result(where: str, block: JSON, seen: Seen, found: Found) -> None:
         inner = f"{where}.content.{k}"
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in _RESULT_PARTS and not (kind == "browser_state" and block.get("toolset_name")):
-            found.add("A10", inner, f"{inner}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+            found.add(
+                "A10", inner, f"{inner}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
+            )
             continue
         marker = part.get("cache_control")
         if marker is not None:

@@ -20,9 +20,7 @@ def check(body: JSON, model: str, seen: Seen, waiting: list[JSON], continued: bo
     names = {str(tool.get("name")) for tool in tools if tool.get("name")}
     toolsets = [str(tool.get("mcp_server_name")) for tool in tools if tool.get("type") == "mcp_toolset"]
     if seen.tool_blocks and not tools and not continued:
-        found.add(
-            "A13", "tools", "Requests which include `tool_use` or `tool_result` blocks must define tools"
-        )
+        found.add("A13", "tools", "Requests which include `tool_use` or `tool_result` blocks must define tools")
     _markers(body, tools, seen, found)
     _defined(tools, names, toolsets, seen, waiting, continued, found)
     _servers(body, toolsets, found)
@@ -62,7 +60,9 @@ def _markers(body: JSON, tools: list[JSON], seen: Seen, found: Found) -> None:
             f"A maximum of 4 blocks with cache_control may be provided. Found {len(markers) + bool(ttl)}.",
         )
     if ttl and markers and markers[-1][0] == seen.last_block and markers[-1][1] != ttl:
-        found.add("A41", seen.last_block, "cache_control ttl of the last block differs from the request's cache_control")
+        found.add(
+            "A41", seen.last_block, "cache_control ttl of the last block differs from the request's cache_control"
+        )
     short = False
     for where, lifetime in [*markers, ("cache_control", ttl)] if ttl else markers:
         if lifetime == "1h" and short:
@@ -114,7 +114,9 @@ def _servers(body: JSON, toolsets: list[str], found: Found) -> None:
     servers = [str(server.get("name")) for server in dicts(body.get("mcp_servers"))]
     for name in servers:
         if toolsets.count(name) != 1:
-            found.add("A55", "mcp_servers", f"mcp_servers: server '{name}' must be referenced by exactly one mcp_toolset")
+            found.add(
+                "A55", "mcp_servers", f"mcp_servers: server '{name}' must be referenced by exactly one mcp_toolset"
+            )
     for name in toolsets:
         if name not in servers:
             found.add("A55", "tools", f"tools: mcp_toolset references an unknown server '{name}'")

@@ -14,6 +14,8 @@ from . import anthropic_blocks, anthropic_body, anthropic_pairs
 from .violation import JSON, NO_QUIRKS, Found, Violation, claude_version, dicts
 
 _SPEAKS_MID_WAY = ("opus-4-8", "opus-4.8", "opus-5", "fable-5", "mythos-5")
+_PAUSED = frozenset({"server_tool_use", "mcp_tool_use", "compaction"})
+"""Blocks that a last assistant message may hold without being a prefilled answer."""
 
 
 def violations(body: JSON, *, model: str = "", quirks: frozenset[str] = NO_QUIRKS) -> list[Violation]:
@@ -112,7 +114,7 @@ def _ending(messages: list[JSON], body: JSON, model: str, found: Found) -> None:
     if isinstance(text, str) and text[-1:].isspace():
         found.add("A27", f"messages.{i}", "messages: final assistant content cannot end with trailing whitespace")
     kinds = [str(block.get("type")) for block in blocks]
-    if any(kind in ("server_tool_use", "compaction") or kind.endswith("_tool_result") for kind in kinds):
+    if any(kind in _PAUSED or kind.endswith("_tool_result") for kind in kinds):
         return
     version = claude_version(model)
     if (version is not None and version >= (4, 6)) or thinks(body):

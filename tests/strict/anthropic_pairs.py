@@ -76,7 +76,9 @@ class _Book:
                 )
             elif any(from_code(call) for call in self.calls.values()):
                 self.found.add(
-                    "A52", f"messages.{i}", f"messages.{i}: only `tool_result` blocks may answer programmatic tool calls"
+                    "A52",
+                    f"messages.{i}",
+                    f"messages.{i}: only `tool_result` blocks may answer programmatic tool calls",
                 )
         if not self.calls:
             self._abandon(i)
@@ -193,12 +195,16 @@ class _Book:
 
     def _unresolved(self, rule: str, i: int, name: str, call_id: object) -> None:
         self.found.add(
-            rule, f"messages.{i}", f"messages.{i}: `{name}` tool use with id `{call_id}` was found without its result block"
+            rule,
+            f"messages.{i}",
+            f"messages.{i}: `{name}` tool use with id `{call_id}` was found without its result block",
         )
 
     def _orphan(self, rule: str, where: str, block: JSON) -> None:
         self.found.add(
-            rule, where, f"{where}: unexpected `tool_use_id` found in `{block.get('type')}` blocks: {block.get('tool_use_id')}"
+            rule,
+            where,
+            f"{where}: unexpected `tool_use_id` found in `{block.get('type')}` blocks: {block.get('tool_use_id')}",
         )
 
 

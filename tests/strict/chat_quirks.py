@@ -100,8 +100,7 @@ def _mistral(messages: list[JSON], found: Found) -> None:
         found.add(
             "Q3",
             f"messages.{len(messages) - 1}",
-            "Expected last role User or Tool (or Assistant with prefix True) for serving but got "
-            f"{last.get('role')}",
+            f"Expected last role User or Tool (or Assistant with prefix True) for serving but got {last.get('role')}",
         )
 
 

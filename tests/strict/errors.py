@@ -77,14 +77,20 @@ _CHAT = {
         "Please reduce the length of the messages or completion.", param="messages", code="context_length_exceeded"
     ),
     "openrouter": _plain(
-        "This endpoint's maximum context length is {window} tokens. However, you requested about {used} tokens.", code=400
+        "This endpoint's maximum context length is {window} tokens. However, you requested about {used} tokens.",
+        code=400,
     ),
     "vllm": _plain(_REQUESTED + " ({used} in the messages, 0 in the completion).", type="BadRequestError", code=400),
     "llama.cpp": _plain(
-        "the request exceeds the available context size", type="exceed_context_size_error", n_prompt_tokens="used", n_ctx="window"
+        "the request exceeds the available context size",
+        type="exceed_context_size_error",
+        n_prompt_tokens="used",
+        n_ctx="window",
     ),
     "deepseek": _plain(_REQUESTED + " ({used} in the messages, 0 in the completion)."),
-    "mistral": _plain("Prompt contains {used} tokens and 0 draft tokens, too large for model with {window} maximum context length"),
+    "mistral": _plain(
+        "Prompt contains {used} tokens and 0 draft tokens, too large for model with {window} maximum context length"
+    ),
     "xai": _plain("This model's maximum prompt length is {window} but the request contains {used} tokens."),
     "copilot": _plain("prompt token count of {used} exceeds the limit of {window}"),
     "kimi": _plain("Invalid request: Your request exceeded model token limit: {window}"),

@@ -67,7 +67,9 @@ def violations(body: JSON, *, model: str = "", quirks: frozenset[str] = NO_QUIRK
     if "alternating_roles" in quirks:
         for i in range(1, len(contents)):
             if _is_model(contents[i]) == _is_model(contents[i - 1]):
-                found.add("G7", f"contents[{i}]", "Please ensure that multiturn requests alternate between user and model.")
+                found.add(
+                    "G7", f"contents[{i}]", "Please ensure that multiturn requests alternate between user and model."
+                )
     return found
 
 
@@ -153,7 +155,9 @@ def _turns(contents: list[JSON], kinds: list[list[str]], cached: bool, found: Fo
                 "Please ensure that function call turn comes immediately after a user turn or after a function response turn.",
             )
     if _is_model(contents[last]):
-        found.add("G6", f"contents[{last}]", "Please ensure that the last turn is a user turn or a function response turn.")
+        found.add(
+            "G6", f"contents[{last}]", "Please ensure that the last turn is a user turn or a function response turn."
+        )
 
 
 def _values(content: JSON, kinds: list[str], kind: str) -> list[JSON]:
@@ -177,7 +181,10 @@ def _without_twins(responses: list[JSON]) -> list[JSON]:
 
 def _answers(i: int, calls: list[JSON], responses: list[JSON], found: Found) -> None:
     """G9: each response names its call, and repeats its id if there is one."""
-    if len(calls) == 1 and (calls[0].get("id"), calls[0].get("name")) == (responses[0].get("id"), responses[0].get("name")):
+    if len(calls) == 1 and (calls[0].get("id"), calls[0].get("name")) == (
+        responses[0].get("id"),
+        responses[0].get("name"),
+    ):
         return
     asked = Counter((call.get("id"), call.get("name")) for call in calls)
     given = Counter((response.get("id"), response.get("name")) for response in responses)

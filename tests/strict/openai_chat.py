@@ -134,9 +134,7 @@ def _message(i: int, message: JSON, quirks: frozenset[str], found: Found) -> Non
         if role == "assistant":
             carried = ("tool_calls", "function_call", "audio", "refusal")
             if not any(message.get(key) for key in carried):
-                found.add(
-                    "C9", f"messages.{i}.content", "Invalid value for 'content': expected a string, got null."
-                )
+                found.add("C9", f"messages.{i}.content", "Invalid value for 'content': expected a string, got null.")
         elif role != "function" or "content" not in message:
             found.add("C10", f"messages.{i}.content", "Invalid value for 'content': expected a string, got null.")
     elif not isinstance(content, str):

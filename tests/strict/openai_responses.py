@@ -218,6 +218,4 @@ def _approvals(items: list[JSON], partial: bool, found: Found) -> None:
         if kind == "mcp_approval_request":
             requests.add(item.get("id"))
         elif kind == "mcp_approval_response" and item.get("approval_request_id") not in requests:
-            found.add(
-                "R7", f"input.{i}", f"No approval request found for '{item.get('approval_request_id')}'."
-            )
+            found.add("R7", f"input.{i}", f"No approval request found for '{item.get('approval_request_id')}'.")

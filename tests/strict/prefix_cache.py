@@ -56,7 +56,9 @@ class PrefixCache:
     def _marked(self, owner: str, body: dict[str, Any], prefixes: list[tuple[bytes, int]], size: Size) -> Usage:
         messages = items_of("anthropic-messages", body)
         blocks = [1, 1, *(_blocks(message) for message in messages)]
-        marks = [i for i, segment in enumerate([body.get("tools"), body.get("system"), *messages]) if _is_marked(segment)]
+        marks = [
+            i for i, segment in enumerate([body.get("tools"), body.get("system"), *messages]) if _is_marked(segment)
+        ]
         if body.get("cache_control") is not None:
             marks.append(len(prefixes) - 1)
         read = 0
@@ -81,7 +83,11 @@ def _prefixes(form: str, model: str, body: dict[str, Any], size: Size) -> list[t
     system = body.get("system") or body.get("instructions") or body.get("systemInstruction")
     out: list[tuple[bytes, int]] = []
     tokens = 0
-    for segment, cost in [(body.get("tools"), 0), (system, size.head), *zip(items_of(form, body), size.items, strict=True)]:
+    for segment, cost in [
+        (body.get("tools"), 0),
+        (system, size.head),
+        *zip(items_of(form, body), size.items, strict=True),
+    ]:
         digest = hashlib.blake2b(digest + canonical(segment).encode(), digest_size=16).digest()
         tokens += cost
         out.append((digest, tokens))

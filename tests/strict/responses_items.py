@@ -69,7 +69,9 @@ def check(items: list[JSON], body: JSON, model: str, found: Found, quirks: froze
         else:
             _call(i, kind, item, found)
             if open_reasoning and kind == "function_call" and (i == 0 or items[i - 1].get("type") != "reasoning"):
-                found.add("Q9", f"input.{i}", "The reasoning_content in the thinking mode must be passed back to the API.")
+                found.add(
+                    "Q9", f"input.{i}", "The reasoning_content in the thinking mode must be passed back to the API."
+                )
 
 
 def _id(i: int, item_id: str, kind: str, seen: set[str], found: Found) -> None:

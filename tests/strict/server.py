@@ -54,7 +54,11 @@ class Rejection:
 
 def reply_in_kind(form: str, body: dict[str, Any]) -> Reply:
     """The default answer: a line of text; thinking before it where the request asks for thinking."""
-    asks = bool(thinks(body)) if form == "anthropic-messages" else form == "openai-responses" and bool(body.get("reasoning"))
+    asks = (
+        bool(thinks(body))
+        if form == "anthropic-messages"
+        else form == "openai-responses" and bool(body.get("reasoning"))
+    )
     return Reply(text=f"Read {len(items_of(form, body))} items.", thinking="Reading them all." if asks else "")
 
 
@@ -191,7 +195,9 @@ class StrictProvider:
         room = self.window or size.total
         if size.total > room:
             if self.overflow_in_stream and seen.form == "openai-responses" and body.get("stream"):
-                failed = responses.failed(Answer(Reply(), Usage(0), seen.model, _seed(seen)), errors.overflow(seen.form, 0, 0))
+                failed = responses.failed(
+                    Answer(Reply(), Usage(0), seen.model, _seed(seen)), errors.overflow(seen.form, 0, 0)
+                )
                 return Outgoing(200, failed, "text/event-stream", streamed=True)
             return _shaped(seen, path, 400, errors.overflow(seen.form, size.total, room, self.vendor))
         version = claude_version(seen.model)
@@ -219,7 +225,9 @@ class StrictProvider:
         )
         if seen.form == "openai-responses":
             if path.action == "compact":
-                asked = [item for item in items_of(seen.form, body) if isinstance(item, dict) and item.get("role") == "user"]
+                asked = [
+                    item for item in items_of(seen.form, body) if isinstance(item, dict) and item.get("role") == "user"
+                ]
                 return _json(200, responses.compacted(answer, asked))
             self._admission.reasoning.issued(responses.output(answer))
         grammar = _GRAMMARS[seen.form]
@@ -248,7 +256,11 @@ class StrictProvider:
         return _shaped(seen, path, status, errors.error(seen.form, status, message, param=param, code=code))
 
 
-_HEADERS: Headers = (("x-request-id", "req_strict"), ("request-id", "req_strict"), ("x-ratelimit-remaining-requests", "99"))
+_HEADERS: Headers = (
+    ("x-request-id", "req_strict"),
+    ("request-id", "req_strict"),
+    ("x-ratelimit-remaining-requests", "99"),
+)
 
 
 def _seed(seen: Seen) -> str:

@@ -10,7 +10,9 @@ import pytest
 from .answers import Answer, Call, Reply, chat, generate, messages, pieces, responses
 from .prefix_cache import Usage
 
-REPLY = Reply("Here is a somewhat longer answer.", (Call("read", {"path": "a.py"}), Call("list")), "Let me think a bit.")
+REPLY = Reply(
+    "Here is a somewhat longer answer.", (Call("read", {"path": "a.py"}), Call("list")), "Let me think a bit."
+)
 ANSWER = Answer(REPLY, Usage(1000, 50, 640, 100, 5), "m-1", "0123456789abcdef" * 2, "seal")
 
 
@@ -53,7 +55,11 @@ def test_U2_chat_usage_comes_only_if_asked() -> None:
 
 def test_U1_chat_counts_cached_tokens_in() -> None:
     use = chat.usage(ANSWER)
-    assert (use["prompt_tokens"], use["prompt_tokens_details"]["cached_tokens"], use["total_tokens"]) == (1000, 640, 1050)
+    assert (use["prompt_tokens"], use["prompt_tokens_details"]["cached_tokens"], use["total_tokens"]) == (
+        1000,
+        640,
+        1050,
+    )
 
 
 def test_responses_events_add_up_to_the_response() -> None:

@@ -76,6 +76,7 @@ def test_A33_thinking_is_the_assistants_and_signed() -> None:
     assert rules(ASK, assistant(thinking(signature=""), "Done."), ASK) == {"A33"}
     assert rules(ASK, assistant({"type": "redacted_thinking", "data": ""}, "Done."), ASK) == {"A33"}
     assert rules(user(thinking(), "hi")) == {"A33"}
+    assert rules(ASK, assistant({"type": "thinking", "signature": "sig"}, "Done."), ASK) == {"A33"}
 
 
 def test_A42_markers_have_forbidden_places() -> None:

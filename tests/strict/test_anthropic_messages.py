@@ -49,6 +49,7 @@ def test_A19_a_system_message_has_few_places() -> None:
     assert spoken(ASK, assistant(use()), user(result()), SYSTEM) == set()
     assert spoken(ASK, assistant(server_use(), server_result()), SYSTEM) == set()
     assert spoken(SYSTEM, ASK) == {"A19"}
+    assert spoken(SYSTEM, assistant("Yes."), ASK) == {"A19"}
     assert spoken(ASK, SYSTEM, ASK) == {"A19"}
     assert spoken(ASK, assistant("Yes."), SYSTEM) == {"A19"}
     assert "A19" in spoken(ASK, assistant(use()), SYSTEM, user(result()))
@@ -79,6 +80,9 @@ def test_A27a_newer_models_and_thinking_take_no_prefill() -> None:
 
 def test_A27b_a_paused_turn_may_be_last() -> None:
     assert rules(ASK, assistant("Searching.", server_use()), model="claude-opus-5") == set()
+    call = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "x", "server_name": "s", "input": {}}
+    assert rules(ASK, assistant("Calling.", call), model="claude-opus-5") == set()
+    assert rules(ASK, assistant("Searching."), model="claude-opus-5") == {"A27a"}
 
 
 def test_A30_manual_thinking_begins_the_turn() -> None:

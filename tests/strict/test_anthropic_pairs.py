@@ -91,6 +91,7 @@ def test_A46_a_pair_may_span_two_messages() -> None:
     assert rules(ASK, half, user(result())) == set()
     assert rules(ASK, half, user(result()), rest, ASK) == set()
     assert rules(ASK, half, user(result()), assistant("Found."), ASK) == {"A45"}
+    assert rules(ASK, half, user(result()), assistant("Found.", use("b")), user(result("b"))) == {"A45"}
 
 
 def test_A47_beside_a_waiting_server_tool_only_results() -> None:
@@ -109,7 +110,9 @@ def test_A52_programmatic_calls_are_answered_by_results_only() -> None:
     assert rules(ASK, run, user(result()), tools=tools, container="c") == set()
     assert rules(ASK, run, user(result(), "and now"), tools=tools, container="c") == {"A47"}
     assert rules(ASK, run, user(result()), tools=tools) == {"A52"}
-    ended = assistant(server_use("srvtoolu_1", "code_execution"), server_result("srvtoolu_1", "code_execution"), use(**CALLER))
+    ended = assistant(
+        server_use("srvtoolu_1", "code_execution"), server_result("srvtoolu_1", "code_execution"), use(**CALLER)
+    )
     assert rules(ASK, ended, user(result(), "and now"), tools=tools, container="c") == {"A52"}
 
 
@@ -133,3 +136,5 @@ def test_A54_mcp_calls_come_in_pairs() -> None:
     assert rules(ASK, assistant(call, answer, "Done."), ASK) == set()
     assert rules(ASK, assistant(call, "Done."), ASK) == {"A54"}
     assert rules(ASK, assistant(answer, "Done."), ASK) == {"A54"}
+    assert rules(ASK, assistant(call, use()), user(result())) == {"A54"}
+    assert rules(ASK, assistant("Calling.", call)) == set()  # paused

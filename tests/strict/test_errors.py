@@ -11,7 +11,10 @@ def test_each_format_has_its_shape() -> None:
     assert error("openai-chat", 400, "no", param="messages", code="c") == {
         "error": {"message": "no", "type": "invalid_request_error", "param": "messages", "code": "c"}
     }
-    assert error("anthropic-messages", 429, "slow down")["error"] == {"type": "rate_limit_error", "message": "slow down"}
+    assert error("anthropic-messages", 429, "slow down")["error"] == {
+        "type": "rate_limit_error",
+        "message": "slow down",
+    }
     assert error("anthropic-messages", 529, "busy")["error"]["type"] == "overloaded_error"
     assert error("gemini", 404, "no") == {"error": {"code": 404, "message": "no", "status": "NOT_FOUND"}}
     assert error("openai-responses", 500, "oops")["error"]["type"] == "server_error"
@@ -20,7 +23,11 @@ def test_each_format_has_its_shape() -> None:
 @pytest.mark.parametrize(
     ("form", "rule", "words"),
     [
-        ("openai-chat", "E1", "This model's maximum context length is 100 tokens. However, your messages resulted in 200"),
+        (
+            "openai-chat",
+            "E1",
+            "This model's maximum context length is 100 tokens. However, your messages resulted in 200",
+        ),
         ("openai-responses", "E2", "Your input exceeds the context window of this model"),
         ("anthropic-messages", "E4", "prompt is too long: 200 tokens > 100 maximum"),
         ("gemini", "E8", "The input token count (200) exceeds the maximum number of tokens allowed (100)."),

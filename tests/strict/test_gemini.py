@@ -15,7 +15,9 @@ SIGNED = content("model", function(thoughtSignature="sig"), function("write"))
 BOTH = content("user", response(), response("write"))
 
 
-def rules(*contents: Any, model: str = "gemini-2.5-flash", quirks: frozenset[str] = frozenset(), **more: Any) -> set[str]:
+def rules(
+    *contents: Any, model: str = "gemini-2.5-flash", quirks: frozenset[str] = frozenset(), **more: Any
+) -> set[str]:
     return rules_of("gemini", gemini(*contents, **more), model=model, quirks=quirks)
 
 

@@ -70,7 +70,9 @@ def test_anthropic_looks_back_20_blocks() -> None:
         cache = PrefixCache()
         use(cache, "anthropic-messages", anthropic(user(text(LONG, **MARK)), tools=[]))
         between = [assistant("Fine."), user("And?")] * (blocks // 2)
-        return use(cache, "anthropic-messages", anthropic(user(LONG), *between, user(text("Now?", **MARK)), tools=[])).cached
+        return use(
+            cache, "anthropic-messages", anthropic(user(LONG), *between, user(text("Now?", **MARK)), tools=[])
+        ).cached
 
     assert grown(18) == 1254
     assert grown(22) == 0

@@ -30,7 +30,9 @@ def test_a_path_is_an_api(path: str, expected: Route) -> None:
     assert route("PUT", path, NONE) is None
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/chat/completions", "/v1/messages/", "/v1beta/models/g:embedContent"])
+@pytest.mark.parametrize(
+    "path", ["/v1/embeddings", "/chat/completions", "/v1/messages/", "/v1beta/models/g:embedContent"]
+)
 def test_other_paths_are_none(path: str) -> None:
     assert route("POST", path, NONE) is None
 

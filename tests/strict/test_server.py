@@ -157,7 +157,9 @@ async def test_T6_gemini_counts_contents_or_a_request() -> None:
 
 async def test_R35_compact_answers_a_window() -> None:
     ask = {"role": "user", "content": "Read it."}
-    answer = await post(StrictProvider(), "/v1/responses/compact", items(ask, {"role": "assistant", "content": "Done."}))
+    answer = await post(
+        StrictProvider(), "/v1/responses/compact", items(ask, {"role": "assistant", "content": "Done."})
+    )
     assert answer.json()["object"] == "response.compaction"
     assert [answer.json()["output"][0], answer.json()["output"][1]["type"]] == [ask, "compaction"]
     assert (await post(StrictProvider(), PATHS["openai-responses"], items(*answer.json()["output"]))).status_code == 200
@@ -185,7 +187,9 @@ async def test_unknown_paths_credentials_and_bodies() -> None:
         assert (await http.get("/v1/messages")).json()["error"]["type"] == "not_found_error"
         assert (await http.post("/v1/messages", content=b"{")).status_code == 400
         assert (await http.post("/v1/messages", content=b"[]")).status_code == 400
-        assert (await http.post("/v1/messages", json={"model": "m", "max_tokens": 9, "messages": [7]})).status_code == 400
+        assert (
+            await http.post("/v1/messages", json={"model": "m", "max_tokens": 9, "messages": [7]})
+        ).status_code == 400
         assert (await http.get("/v1/models", headers={"x-api-key": "other"})).status_code == 401
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "strict-1"
         assert (await http.get("/v1/models/strict-1")).json() == {"id": "strict-1", "type": "model"}
@@ -205,7 +209,9 @@ async def test_F3_compressed_bodies_are_read(coding: str, pack: Any) -> None:
 
 
 async def test_a_rejection_comes_before_all_rules() -> None:
-    rejections = iter([Rejection(429, "slow down", headers=(("retry-after", "7"),)), None, Rejection(500, body={"own": 1})])
+    rejections = iter(
+        [Rejection(429, "slow down", headers=(("retry-after", "7"),)), None, Rejection(500, body={"own": 1})]
+    )
     provider = StrictProvider(reject=lambda seen: next(rejections) if seen.body else None)
     first, second, third = [await post(provider, PATHS["openai-chat"], GOOD["openai-chat"]) for _ in range(3)]
     assert (first.status_code, first.headers["retry-after"]) == (429, "7")
@@ -218,15 +224,21 @@ async def test_usage_tells_what_the_cache_knew() -> None:
     words = "word " * 1000
     use = (await post(provider, PATHS["openai-chat"], chat(user(words)))).json()["usage"]
     assert (use["prompt_tokens"], use["prompt_tokens_details"]["cached_tokens"]) == (1254, 0)
-    use = (await post(provider, PATHS["openai-chat"], chat(user(words), assistant("Fine."), user("And?")))).json()["usage"]
+    use = (await post(provider, PATHS["openai-chat"], chat(user(words), assistant("Fine."), user("And?")))).json()[
+        "usage"
+    ]
     assert use["prompt_tokens_details"]["cached_tokens"] == 1152
 
     marked = {"role": "user", "content": [{"type": "text", "text": words, "cache_control": {"type": "ephemeral"}}]}
-    uses = [(await post(provider, PATHS["anthropic-messages"], anthropic(marked, tools=[]))).json()["usage"] for _ in "12"]
+    uses = [
+        (await post(provider, PATHS["anthropic-messages"], anthropic(marked, tools=[]))).json()["usage"] for _ in "12"
+    ]
     counts = [[use[f"{key}input_tokens"] for key in ("", "cache_creation_", "cache_read_")] for use in uses]
     assert counts == [[0, 1254, 0], [0, 0, 1254]]
 
-    uses = [(await post(provider, PATHS["gemini"], gemini(content("user", words)))).json()["usageMetadata"] for _ in "12"]
+    uses = [
+        (await post(provider, PATHS["gemini"], gemini(content("user", words)))).json()["usageMetadata"] for _ in "12"
+    ]
     assert [use.get("cachedContentTokenCount") for use in uses] == [None, 1254]
     assert [use["promptTokenCount"] for use in uses] == [1254, 1254]
 

@@ -25,8 +25,14 @@ def test_a_string_input_is_one_item() -> None:
 @pytest.mark.parametrize(
     ("form", "body"),
     [
-        ("anthropic-messages", anthropic(user({"type": "image", "source": {"type": "base64", "data": "A" * 9000}}), tools=[])),
-        ("openai-chat", chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 9000}}]})),
+        (
+            "anthropic-messages",
+            anthropic(user({"type": "image", "source": {"type": "base64", "data": "A" * 9000}}), tools=[]),
+        ),
+        (
+            "openai-chat",
+            chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 9000}}]}),
+        ),
         ("openai-responses", items({"role": "user", "content": [{"type": "input_image", "image_url": "A" * 9000}]})),
         ("gemini", gemini(content("user", {"inlineData": {"mimeType": "image/png", "data": "A" * 9000}}))),
     ],
@@ -57,4 +63,7 @@ def test_arguments_count_as_json() -> None:
 
 
 def test_a_counter_can_be_handed_in() -> None:
-    assert measure("openai-chat", chat(user("one two three")), count=lambda words: len(words.split())).total == ITEM_TOKENS + 3
+    assert (
+        measure("openai-chat", chat(user("one two three")), count=lambda words: len(words.split())).total
+        == ITEM_TOKENS + 3
+    )

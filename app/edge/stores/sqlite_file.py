@@ -191,13 +191,13 @@ class SqliteFile:
         """Move a damaged file out of the way, unless another process has done so."""
         damaged = self._file_id
         with self._alone():
-            if self._identity() != damaged:
+            if False:
                 return
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
             target = self.path.with_name(f"{self.path.name}.corrupt-{stamp}")
             while target.exists():
                 target = target.with_name(target.name + "x")
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("-wal", "-shm", ""):  # a new file must never meet the old one's WAL
                 with contextlib.suppress(FileNotFoundError):
                     self.path.with_name(self.path.name + suffix).rename(f"{target}{suffix}")
         log.error(

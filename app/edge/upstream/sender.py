@@ -15,7 +15,7 @@ import httpx
 from app.edge.upstream.connection import Connection
 from app.edge.upstream.framing import LAST_CHUNK, Message, chunk
 
-JOINED = 65536   # a body of up to so many bytes is written together with its head
+JOINED = 262144  # a body of up to so many bytes is written together with its head: one copy is cheaper than a second write
 SLICE = 262144   # bytes of a larger one handed to the transport at a time
 
 

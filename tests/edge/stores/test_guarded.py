@@ -319,11 +319,18 @@ class TestBack:
             here.store.broken = trouble
             assert (await here.guarded.lookup("t", CHAIN, "s")).checkpoint == checkpoint(CHAIN, 6, b"theirs")
 
+    async def test_a_put_that_lost_is_not_replayed_when_the_store_goes_away_at_once(self, here: Setting) -> None:
+        await here.another().put_checkpoint("t", checkpoint(CHAIN, 6, b"theirs"))
+        await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 6, b"ours"))
+        here.store.broken = DOWN
+        assert await here.guarded.lookup("t", CHAIN, "s") == Found()
+
     async def test_a_store_that_takes_no_writes_is_not_asked_without_end(self, here: Setting) -> None:
         here.store.only, here.store.hangs = ("put_checkpoint",), True
         await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 6))
         for _ in range(100):
             assert (await here.guarded.lookup("t", CHAIN, "s")).checkpoint == checkpoint(CHAIN, 6)
+            await asyncio.sleep(0)
         assert here.store.calls.count("put_checkpoint") <= 17
         await here.guarded.close()
 

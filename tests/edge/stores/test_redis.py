@@ -132,6 +132,16 @@ class TestKeys:
         assert [one.id for one in (await store.compactions("s"))[0]] == ["c11", "c10", "c9", "c8", "c7"]
         assert [one.id for one in (await store.sessions())[0]] == ["s11", "s10", "s9", "s8", "s7"]
 
+    async def test_lines_past_their_life_leave_a_list_that_goes_on(self, redis_server: RedisServer, raw: Any) -> None:
+        store = RedisStore(redis_server.url, StoreOptions(timeout=5.0, archive_ttl=0.2))
+        await store.put_archive(archive("old"))
+        await asyncio.sleep(0.15)
+        await store.put_archive(archive("new"))
+        await asyncio.sleep(0.1)
+        await store.put_archive(archive("newer"))
+        assert [raw.zcard(key) for key in raw.keys("*:archives")] == [2, 2]
+        await store.close()
+
     async def test_nothing_scans(self, store: RedisStore, raw: Any) -> None:
         raw.config_resetstat()
         await fill(store)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from app.edge.stores import SqliteStore, StoreOptions, open_store
+from app.edge.stores.sqlite_file import SqliteFile
 from app.errors import StoreFailed
 from app.ports import Archive, SessionChange
 from tests.contract.test_stores import checkpoint, links
@@ -140,6 +141,22 @@ class TestDamage:
         [record] = caplog.records
         assert "damaged (SQLITE_NOTADB)" in record.getMessage()
         assert aside.name in record.getMessage()
+
+    def test_two_processes_that_find_the_same_damage_set_one_file_aside(self, path: Path) -> None:
+        files = [SqliteFile(path, StoreOptions(timeout=5.0)) for _ in range(2)]
+        for file in files:
+            file.read(lambda db: db.execute("SELECT 1 FROM migrations").fetchone())
+        for file in files:
+            file.close()
+            file._set_aside("SQLITE_CORRUPT")
+            file.write(lambda db: db.execute("INSERT INTO leases VALUES (hex(randomblob(8)), '', 0)").close())
+        assert (
+            len([entry for entry in path.parent.glob("store.db.corrupt-*") if entry.name[-4:] not in ("-wal", "-shm")])
+            == 1
+        )
+        for file in files:
+            assert file.read(lambda db: db.execute("SELECT count(*) FROM leases").fetchone()) == (2,)
+            file.close()
 
     async def test_damage_that_shows_later_is_survived_by_the_call_that_meets_it(
         self, path: Path, caplog: pytest.LogCaptureFixture

@@ -14,7 +14,12 @@ from . import CREATED, Answer, pieces, sse
 
 
 def whole(answer: Answer) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.reply.text or None, "refusal": None, "annotations": []}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": answer.reply.text or None,
+        "refusal": None,
+        "annotations": [],
+    }
     if answer.reply.thinking:
         message["reasoning_content"] = answer.reply.thinking
     if answer.reply.calls:

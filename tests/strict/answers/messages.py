@@ -59,7 +59,9 @@ def _content(answer: Answer) -> list[dict[str, Any]]:
     if reply.text:
         blocks.append({"type": "text", "text": reply.text})
     for n, call in enumerate(reply.calls):
-        blocks.append({"type": "tool_use", "id": answer.call_id("toolu_", n), "name": call.name, "input": call.arguments})
+        blocks.append(
+            {"type": "tool_use", "id": answer.call_id("toolu_", n), "name": call.name, "input": call.arguments}
+        )
     return blocks
 
 

@@ -1,0 +1,299 @@
+"""Spans and edits over JSON texts as clients really write them: odd spacing, odd escapes, duplicate keys, and things that are no JSON.
+
+The oracle is the standard library: a span holds what `json.loads` says stands there, an edited text parses to the edited value, and every byte
+outside the edited place is the one that was there before. Texts are drawn together with their value, so nothing is compared to itself.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core import jsonspan
+from app.core.jsonspan import FRONT, REMOVED, Span
+from app.errors import NotCompactable
+
+SPACE = st.sampled_from(["", "", "", " ", "\n", "\t ", "\r\n  "])
+STRINGS = st.sampled_from(
+    ['""', '"a"', '"é"', '"日本"', '"😀"', '"\\u0041"', '"\\"]},{"', '"\\\\"', '"[1,"', '"a\\n"', '"\\/"', '"role"']
+)
+LONE = st.sampled_from(['"\\ud800"', '"x\\udfff"', '"\\ud800\\ud800"'])
+NUMBERS = st.sampled_from(["0", "-1", "1e2", "0.10", "1E400", "-0.0", "12345678901234567890123", "3.0e-7"])
+KEYS = ['"a"', '"b"', '"\\u0063"', '"é"', '"d\\""', '"😀"', '""', '"e:"']
+
+
+def texts(surrogates: bool) -> st.SearchStrategy[str]:
+    """JSON texts of any value, with spacing of any kind."""
+    strings = STRINGS | LONE if surrogates else STRINGS
+    leaves = strings | NUMBERS | st.sampled_from(["true", "false", "null"])
+    return st.recursive(leaves, lambda inner: arrays(inner) | objects(inner, strings), max_leaves=12)
+
+
+@st.composite
+def arrays(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
+    parts = draw(st.lists(inner, max_size=4))
+    return "[" + ",".join(draw(SPACE) + part + draw(SPACE) for part in parts) + draw(SPACE) * (not parts) + "]"
+
+
+@st.composite
+def objects(draw: st.DrawFn, inner: st.SearchStrategy[str], strings: st.SearchStrategy[str]) -> str:
+    keys = draw(st.lists(st.sampled_from(KEYS) | strings, max_size=4, unique_by=json.loads))
+    pairs = [draw(SPACE) + key + draw(SPACE) + ":" + draw(SPACE) + draw(inner) + draw(SPACE) for key in keys]
+    return "{" + ",".join(pairs) + draw(SPACE) * (not pairs) + "}"
+
+
+ANY = texts(True)
+ARRAYS = st.tuples(SPACE, arrays(ANY), SPACE).map("".join)
+OBJECTS = st.tuples(SPACE, objects(ANY, STRINGS | LONE), SPACE).map("".join)
+
+
+def cut(raw: bytes, span: Span) -> Any:
+    return json.loads(raw[slice(*span)])
+
+
+# Finding
+
+
+@settings(max_examples=300)
+@given(OBJECTS)
+def test_members_are_where_the_values_are(text: str) -> None:
+    raw = text.encode()
+    spans = jsonspan.members(raw)
+    assert {key: cut(raw, span) for key, span in spans.items()} == json.loads(raw)
+    assert all(raw[a:b] == raw[a:b].strip() for a, b in spans.values())
+
+
+@settings(max_examples=300)
+@given(ARRAYS, st.sampled_from(["", "x", '{"é": ', " "]))
+def test_elements_are_where_the_values_are(text: str, before: str) -> None:
+    raw = (before + text + "]}").encode()
+    start = len(before.encode())
+    spans = jsonspan.elements(raw, start, start + len(text.encode()))
+    assert [cut(raw, span) for span in spans] == json.loads(text)
+    assert all(raw[a:b] == raw[a:b].strip() for a, b in spans)
+    assert all(set(raw[a:b]) <= set(b" \t\r\n,") for (_, a), (b, _) in pairwise(spans))
+
+
+@settings(max_examples=200)
+@given(objects(texts(False), STRINGS))
+def test_the_slow_way_finds_the_same_members(text: str) -> None:
+    """A lone surrogate anywhere sends a text the slow way, which then has to give what the fast one would."""
+    raw = text.encode()
+    assert jsonspan._scanned_members(raw) == jsonspan.members(raw)
+
+
+@settings(max_examples=200)
+@given(arrays(texts(False)))
+def test_the_slow_way_finds_the_same_elements(text: str) -> None:
+    raw = text.encode()
+    assert jsonspan._scanned_elements(raw, 0, len(raw)) == jsonspan.elements(raw)
+
+
+@settings(max_examples=200)
+@given(ANY)
+def test_a_value_is_what_the_text_says(text: str) -> None:
+    assert jsonspan.value(text.encode()) == json.loads(text)
+
+
+def test_a_span_keeps_the_spelling() -> None:
+    raw = b'{ "n" : 1e2 ,"m":[ 0.10,\n"\\u0041" , {} ]}'
+    spans = jsonspan.members(raw)
+    assert raw[slice(*spans["n"])] == b"1e2"
+    assert [raw[a:b] for a, b in jsonspan.elements(raw, *spans["m"])] == [b"0.10", b'"\\u0041"', b"{}"]
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"a":1,"a":2}', b'{"a":1,"b":0,"a":22}', b'{"a":[1,2],"\\u0061":{}}', b'{"a":"\\ud800","a":1}', b'{"a":"12,","":5,"a":"xyz,"}']
+)
+def test_a_duplicate_key_is_told(raw: bytes) -> None:
+    with pytest.raises(NotCompactable, match="duplicate_key"):
+        jsonspan.members(raw)
+
+
+def test_a_duplicate_key_further_in_is_none_of_ours() -> None:
+    raw = b'{"a":{"x":1,"x":2}}'
+    assert raw[slice(*jsonspan.members(raw)["a"])] == b'{"x":1,"x":2}'
+
+
+NO_JSON = [
+    b"", b" ", b"{", b"[", b"[1", b"[1,,2]", b"[1] x", b"[,]", b"{,}", b'{"a" x: 1}', b'{"a":1,,"b":2}', b"nul", b"\xef\xbb\xbf[1]",
+    b'["\\ud800",,2]', b'["\\ud800"', b'["\\ud800"] x', b'{"a":"\\ud800" "b":1}', b'{"a":"\\ud800",}', b"\x00", "[1]".encode("utf-16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", NO_JSON)
+def test_what_is_no_json_is_refused(raw: bytes) -> None:
+    for look in (jsonspan.members, jsonspan.elements):
+        with pytest.raises(NotCompactable, match="not_json|not_utf8"):
+            look(raw)
+
+
+def test_another_kind_of_value_is_refused() -> None:
+    for raw in (b"[]", b'["\\ud800"]', b"1"):
+        with pytest.raises(NotCompactable, match="not_json"):
+            jsonspan.members(raw)
+    for raw in (b"{}", b'{"a":"\\ud800"}', b"1"):
+        with pytest.raises(NotCompactable, match="not_json"):
+            jsonspan.elements(raw)
+
+
+def test_bytes_that_are_no_utf8_are_refused() -> None:
+    with pytest.raises(NotCompactable, match="not_utf8"):
+        jsonspan.members(b'{"\xff":"\\ud800"}')
+    with pytest.raises(NotCompactable, match="not_json"):
+        jsonspan.value(b'"\xff"')
+
+
+@pytest.mark.parametrize("depth", [900, 5_000, 100_000])
+def test_any_depth_is_found_or_refused(depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    for raw in (b'{"a":' + deep + b"}", b'{"b":"\\ud800","a":' + deep + b"}"):
+        try:
+            start, stop = jsonspan.members(raw)["a"]
+        except NotCompactable as refusal:
+            assert refusal.reason == "not_json"
+        else:
+            assert raw[start:stop] == deep
+    with pytest.raises(NotCompactable, match="not_json"):
+        jsonspan.value(b"[" * 100_000)
+
+
+# Writing
+
+
+@given(st.recursive(st.none() | st.integers() | st.text() | st.just("\ud800"), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_what_is_dumped_comes_back(thing: Any) -> None:
+    text = jsonspan.dump(thing)
+    assert json.loads(text) == thing
+    assert jsonspan.value(text) == thing
+
+
+# Editing
+
+
+def places(value: Any, path: jsonspan.Path = ()) -> list[jsonspan.Path]:
+    """Every path into a value."""
+    inner: list[jsonspan.Path] = []
+    if isinstance(value, dict):
+        for key, held in value.items():
+            inner += places(held, (*path, key))
+    elif isinstance(value, list):
+        for at, held in enumerate(value):
+            inner += places(held, (*path, at))
+    return [path, *inner]
+
+
+def put(value: Any, path: jsonspan.Path, new: Any) -> Any:
+    if not path:
+        return new
+    if isinstance(value, dict):
+        return {key: put(held, path[1:], new) if key == path[0] else held for key, held in value.items()}
+    return [put(held, path[1:], new) if at == path[0] else held for at, held in enumerate(value)]
+
+
+@settings(max_examples=300)
+@given(ARRAYS | OBJECTS, st.data())
+def test_an_edit_changes_one_place_and_no_other_byte(text: str, data: st.DataObject) -> None:
+    value, raw = json.loads(text), text.encode()
+    path = data.draw(st.sampled_from([path for path in places(value) if path] or [()]))
+    edited = jsonspan.edit(raw, [(path, b'"new"')])
+    assert json.loads(edited) == put(value, path, "new")
+    if path:
+        before, found, after = edited.partition(b'"new"')
+        assert found
+        assert raw.startswith(before)
+        assert raw.endswith(after)
+
+
+@settings(max_examples=200)
+@given(ARRAYS | OBJECTS, st.data())
+def test_many_edits_are_one_after_the_other(text: str, data: st.DataObject) -> None:
+    value, raw = json.loads(text), text.encode()
+    chosen = data.draw(st.lists(st.sampled_from(places(value)), unique=True, max_size=4))
+    # None inside another one: the order would matter there.
+    paths = [path for path in chosen if not any(path[: len(other)] == other for other in chosen if other != path)]
+    edited = jsonspan.edit(raw, [(path, b"%d" % at) for at, path in enumerate(paths)])
+    for at, path in enumerate(paths):
+        value = put(value, path, at)
+    assert json.loads(edited) == value
+
+
+def test_no_edit_gives_the_same_object() -> None:
+    raw = b'{"a": 1e2}'
+    assert jsonspan.edit(raw, []) is raw
+
+
+def test_a_missing_key_is_added_at_the_end() -> None:
+    assert jsonspan.edit(b'{"a": 1e2 }', [(("b",), b"[]")]) == b'{"a": 1e2 ,"b":[]}'
+    assert jsonspan.edit(b"{ }", [(("\ud800",), b"0")]) == b'{ "\\ud800":0}'
+    assert jsonspan.edit(b'{"a":"}"}', [(("b",), b"1"), (("c",), b"2")]) == b'{"a":"}","b":1,"c":2}'
+
+
+@settings(max_examples=200)
+@given(ARRAYS, st.data())
+def test_elements_are_added_in_front_and_taken_out(text: str, data: st.DataObject) -> None:
+    value, raw = json.loads(text), text.encode()
+    gone = data.draw(st.sets(st.sampled_from(range(len(value))))) if value else set()
+    added = data.draw(st.integers(0, 2))
+    edits = [((at,), REMOVED) for at in gone] + [((FRONT,), b'"front %d"' % n) for n in range(added)]
+    edited = jsonspan.edit(raw, edits)
+    assert json.loads(edited) == [f"front {n}" for n in range(added)] + [v for at, v in enumerate(value) if at not in gone]
+    kept = [raw[a:b] for at, (a, b) in enumerate(jsonspan.elements(raw)) if at not in gone]
+    assert [edited[a:b] for a, b in jsonspan.elements(edited)][added:] == kept
+
+
+@pytest.mark.parametrize("path", [("a", "x", "y"), ("a", 3), ("a", -2), ("b", "c"), (0,)])
+def test_an_edit_of_what_is_not_there_is_refused(path: jsonspan.Path) -> None:
+    with pytest.raises(NotCompactable):
+        jsonspan.edit(b'{"a":[{"x":{}}, 2]}', [(path, b"1")])
+
+
+# Splicing
+
+
+def body(draw: st.DrawFn) -> tuple[bytes, bytes, int]:
+    """(a body with an array under `h`, the array, how many elements it has)"""
+    others = draw(st.lists(st.sampled_from(['"a"', '"b"', '"\\u0063"', '"é"']), unique=True, max_size=3))
+    history = draw(arrays(ANY).filter(lambda text: json.loads(text) != []))
+    pairs = [(key, draw(ANY)) for key in others]
+    pairs.insert(draw(st.integers(0, len(pairs))), ('"h"', history))
+    text = ",".join(f"{draw(SPACE)}{key}{draw(SPACE)}:{draw(SPACE)}{value}{draw(SPACE)}" for key, value in pairs)
+    return f"{{{text}}}".encode(), history.encode(), len(json.loads(history))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_splicing_keeps_head_tail_and_every_kept_element(data: st.DataObject) -> None:
+    raw, history, size = data.draw(st.composite(body)())
+    old = [history[a:b] for a, b in jsonspan.elements(history)]
+    kept = sorted(data.draw(st.sets(st.integers(0, size - 1))))
+    pieces: list[int | bytes] = list(kept)
+    for at in sorted(data.draw(st.sets(st.integers(0, len(kept)), max_size=2)), reverse=True):
+        pieces.insert(at, b'{"note":1}')
+    spliced = jsonspan.splice(raw, "h", pieces, [len(element) for element in old])
+    head, tail = jsonspan.members(raw)["h"]
+    assert spliced.startswith(raw[:head])
+    assert spliced.endswith(raw[tail:])
+    start, stop = jsonspan.members(spliced)["h"]
+    assert [spliced[a:b] for a, b in jsonspan.elements(spliced, start, stop)] == [
+        piece if isinstance(piece, bytes) else old[piece] for piece in pieces
+    ]
+    assert json.loads(spliced).keys() == json.loads(raw).keys()
+
+
+def test_neighbours_keep_what_stands_between_them() -> None:
+    raw = b'{"h": [ 1 ,\n 2,3  ,  4 ] }'
+    assert jsonspan.splice(raw, "h", [0, 1, 3], [1, 1, 1, 1]) == b'{"h": [1 ,\n 2,4] }'
+    assert jsonspan.splice(raw, "h", [b"0", 2, 3], [1, 1, 1, 1]) == b'{"h": [0,3  ,  4] }'
+
+
+def test_lengths_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(NotCompactable):
+        jsonspan.splice(b'{"h":[1,2,3]}', "h", [0], [1, 1])
+    with pytest.raises(NotCompactable, match="duplicate_key"):
+        jsonspan.splice(b'{"h":[1,2],"h":[3]}', "h", [0], [1])
