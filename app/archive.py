@@ -61,6 +61,13 @@ def draft_archive(base: str, tenant: str, session: str, chain: Sequence[bytes], 
     return Draft(ident, secret, tenant, session, created, address_of(base, ident, secret))
 
 
+def draft_of_result(base: str, tenant: str, session: str, key: str) -> Draft:
+    """The archive of one tool result that was cut: its name and address depend on nothing but its content and whose it is."""
+    secret = blake2b(key.encode(), key=tenant.encode()[:64], digest_size=16, person=b"compactd-result").hexdigest()
+    ident = f"result_{key}_{secret[:4]}"
+    return Draft(ident, secret, tenant, session, time.time(), address_of(base, ident, secret))
+
+
 def address_of(base: str, archive_id: str, capability: str) -> str:
     """Where an archive can be read; `base` is `listen.public_url` or what stands for it."""
     return f"{base}/compactd/archives/{archive_id}/{capability}"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from app import counting
-from app.core import jsonspan, rules
+from app.core import jsonspan, rules, tokens
 from app.core.view import EntryCache, View, chain, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
@@ -24,6 +24,7 @@ from app.ports import Counter, Recorder, SharedStore, Summarizer
 from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
 from app.rewriting import Attempt, Rewriter
+from app.shaping import shape, shapes
 from app.thinking import asked
 
 MAX_REJECTIONS = 3
@@ -74,7 +75,7 @@ class Compactor:
         reason = "mode_off" if policy.mode == "off" else reader.format.refusal(ask.opened.fields, ask.opened.last)
         if reason:
             return Outcome(ask.opened.body, "passed", reason)
-        quick = policy.compact_first_request and not overflowed
+        quick = policy.compact_first_request and not overflowed and not shapes(policy)
         if quick and counting.tiny(ask.opened, least):
             return self._short(ask, len(ask.opened.body) // 4)
         view = await self._look(ask, reader)
@@ -83,6 +84,8 @@ class Compactor:
 
         context = self._context(ask, reader, view)
         await self._keeper.find(context)
+        if shapes(policy):
+            await self._shape(context)
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
         context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, least)
         trigger = self._trigger(context)
@@ -97,6 +100,14 @@ class Compactor:
         if reason:
             return self._forward(context, reason)
         return await self._to_the_end(self._compact(context, trigger))
+
+    async def _shape(self, context: Context) -> None:
+        """What the policy takes out of every request."""
+        encoding = context.ask.model.encoding
+        context.view, cuts = shape(
+            context, lambda key: self._keeper.result_address(context, key), lambda text: tokens.count(text, encoding)
+        )
+        await self._keeper.archive_results(context, cuts)
 
     async def _ask_provider(self, context: Context) -> None:
         """Where the local figure can't decide: the provider's own count of what would be forwarded."""
@@ -233,7 +244,7 @@ class Compactor:
         elif view.changed:
             body, beta = asked(context, _rendered(context))
         if result == "replayed" and reason == "below_threshold":
-            reason = "checkpoint"
+            reason = "checkpoint" if view.covered else "standing_rules"
         return Outcome(
             body, result, "store_unavailable" if context.store_failed else reason,
             strategy=checkpoint.strategy if checkpoint else "",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from app import counting
-from app.archive import Draft, draft_archive
+from app.archive import Draft, draft_archive, draft_of_result
 from app.core.plan import Checkpoint, checkpoint_of, left, replay
 from app.core.view import View
 from app.errors import StoreFailed
@@ -29,6 +30,8 @@ from app.request import Context, Outcome
 
 if TYPE_CHECKING:
     from app.rewriting import Attempt
+    from app.shaping import Cut
+
 
 def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:
     depth = checkpoint.covered
@@ -51,6 +54,7 @@ class Keeper:
         self._recorder = recorder
         self._base = public_base
         self._decoded: dict[bytes, Checkpoint] = {}
+        self._cut: set[str] = set()
 
     # Before
 
@@ -90,6 +94,37 @@ class Keeper:
 
     async def release(self, name: str, token: str) -> None:
         await self._store.release(name, token)
+
+    # Results that are cut by a standing rule
+
+    def result_address(self, context: Context, key: str) -> str:
+        policy = context.ask.policy
+        if not policy.archive_history:
+            return ""
+        return draft_of_result(self._base, context.ask.tenant, context.session, key).address
+
+    async def archive_results(self, context: Context, cuts: Sequence[Cut]) -> None:
+        """Store the items whose results were cut, each once."""
+        ask = context.ask
+        if not ask.policy.archive_history or ask.policy.mode == "observe":
+            return
+        for cut in cuts:
+            draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
+            if draft.id in self._cut:
+                continue
+            items = [(cut.index, context.client.raws[cut.index])]
+            record = await asyncio.to_thread(
+                draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
+            )
+            try:
+                await self._store.put_archive(record)
+            except StoreFailed as fault:
+                self._recorder.archived("store", type(fault).__name__)
+                continue
+            self._recorder.archived("store", "ok")
+            if len(self._cut) >= DECODED:
+                self._cut.clear()
+            self._cut.add(draft.id)
 
     # A new compaction
 

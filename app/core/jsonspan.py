@@ -93,13 +93,14 @@ def _walk(raw: bytes, start: int, sizes: Iterable[int]) -> list[Span]:
 FRONT = -1
 """A last step into an array: a new element ahead of all others."""
 REMOVED = b""
-"""The text of an array element that shall go."""
+"""The text of an array element or of an object's member that shall go."""
 
 
 def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
     """`raw` with new JSON texts at the given paths; everything else stays byte for byte.
 
-    A last step that names a missing key adds it at the end of its object; `FRONT` and `REMOVED` add to and take from arrays.
+    A last step that names a missing key adds it at the end of its object; `FRONT` adds to the front of an array, `REMOVED` takes from arrays
+    and objects.
     Raises NotCompactable for other missing places.
     """
     grouped: dict[str | int, list[Edit]] = {}
@@ -113,6 +114,10 @@ def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
         return _edited_array(raw, grouped)
     spans = members(raw)
     changes: list[tuple[int, int, bytes]] = []
+    gone = [key for key in spans if grouped.get(key) == [((), REMOVED)]]
+    if gone:
+        left = [edit_ for key, edits_ in grouped.items() if key not in gone for edit_ in _under(key, edits_)]
+        return edit(_without_members(raw, spans, frozenset(gone)), left)
     for step, inner in grouped.items():
         if step in spans:
             start, stop = spans[str(step)]
@@ -123,6 +128,23 @@ def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
         else:
             raise NotCompactable("edit_misses")
     return _replaced(raw, changes)
+
+
+def _under(step: str | int, edits: Iterable[Edit]) -> Iterable[Edit]:
+    return (((step, *path), text) for path, text in edits)
+
+
+def _without_members(raw: bytes, spans: dict[str, Span], gone: frozenset[str]) -> bytes:
+    """The object without some of its members; each of the others keeps its bytes and what stands before it."""
+    at = raw.index(b"{") + 1
+    kept = []
+    for key, (_, stop) in spans.items():
+        if key not in gone:
+            kept.append(raw[at:stop])
+        at = stop
+    if kept:
+        kept[0] = kept[0].lstrip(b" \t\r\n,")
+    return b"{" + b"".join(kept) + raw[at:]
 
 
 def _edited_array(raw: bytes, grouped: dict[str | int, list[Edit]]) -> bytes:

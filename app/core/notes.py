@@ -40,6 +40,20 @@ def cleared_result(tool: str, size: int, address: str) -> str:
     return f"[Tool result cleared by compaction: {named}{size:,} bytes.{where}]"
 
 
+def left_out_result(tool: str) -> str:
+    """What stands where a finished turn's tool result was that the policy does not show any more."""
+    return f"[Tool result of an earlier turn left out by compaction{': ' + tool[:80] if tool else ''}.]"
+
+
+def cut_result(text: str, total: int, most: int, address: str) -> str:
+    """Head and tail of a tool result of `total` tokens so that about `most` are left, with a line between them that says so."""
+    where = f"; all of it can be read at: {address}" if address else ""
+    line = f"\n[… cut by compaction: {total:,} tokens, head and tail are shown{where} …]\n"
+    room = max(0, len(text) * most // max(1, total) - len(line))
+    head = room * 2 // 3
+    return text[:head] + line + (text[len(text) - (room - head) :] if room > head else "")
+
+
 CONTINUATION = "[After a compaction: go on with the work that the summary above describes.]"
 """The user item that a conversation ends on where even its running tool round was summarised."""
 CLEARED_INPUT = "[Cleared by compaction.]"

@@ -7,13 +7,15 @@ gives another view, whose pieces say where every item comes from: that list, up 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from app.core import jsonspan
 from app.core.view import Clearing, Edited, Entry, Note, Piece, Slice, View, origin
+from app.errors import NotCompactable
 
 NoteKind = Literal["omitted", "summary", ""]
 
@@ -79,7 +81,7 @@ class Checkpoint:
             else:
                 cleared = [[c.ordinal, c.text, c.inputs] for c in piece.cleared]
                 packed.append({"index": piece.index, "cleared": cleared, "lead": piece.lead, "bare": piece.bare})
-        return msgspec.json.encode(
+        return jsonspan.dump(
             {"v": 1, "covered": self.covered, "pieces": packed, "strategy": self.strategy, "level": self.level,
              "archive": self.archive, "number": self.number}
         )  # fmt: skip
@@ -88,30 +90,53 @@ class Checkpoint:
     def decode(cls, value: bytes) -> Checkpoint | None:
         """None for anything that this version did not write (another version's record, garbage)."""
         try:
-            record = msgspec.json.decode(value)
-            if record["v"] != 1:
-                return None
-            pieces: list[Piece] = []
-            for packed in record["pieces"]:
-                if isinstance(packed, list):
-                    pieces += range(packed[0], packed[1])
-                elif "note" in packed:
-                    pieces.append(Note(packed["note"].encode()))
-                else:
-                    cleared = tuple(Clearing(ordinal, text, inputs) for ordinal, text, inputs in packed["cleared"])
-                    pieces.append(Edited(packed["index"], cleared, packed["lead"], packed["bare"]))
-            found = cls(
-                record["covered"],
-                tuple(pieces),
-                record["strategy"],
-                record["level"],
-                record["archive"],
-                record["number"],
-            )
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, IndexError):
+            record = msgspec.convert(jsonspan.value(value), _Record)
+            pieces = tuple(_unpacked(record))
+        except (NotCompactable, msgspec.ValidationError, ValueError):
             return None
-        sound = all(-1 <= origin(piece) < found.covered for piece in found.pieces)
-        return found if sound else None
+        return cls(record.covered, pieces, record.strategy, record.level, record.archive, record.number)
+
+
+class _Record(msgspec.Struct):
+    v: Literal[1]
+    covered: Annotated[int, msgspec.Meta(ge=1)]
+    pieces: list[tuple[int, int] | dict[str, Any]]
+    strategy: str
+    level: int
+    archive: str
+    number: int
+
+
+class _Note(msgspec.Struct):
+    note: str
+
+
+class _Edited(msgspec.Struct):
+    index: int
+    cleared: list[tuple[int, str, bool]]
+    lead: str
+    bare: bool
+
+
+def _unpacked(record: _Record) -> Iterator[Piece]:
+    """The pieces of a record. Raises ValueError where they are not in the order of the client's items."""
+    ahead = 0
+    for packed in record.pieces:
+        if isinstance(packed, tuple):
+            start, stop = packed
+        elif "note" in packed:
+            yield Note(msgspec.convert(packed, _Note).note.encode())
+            continue
+        else:
+            edited = msgspec.convert(packed, _Edited)
+            start, stop = edited.index, edited.index + 1
+        if not ahead <= start < stop <= record.covered:
+            raise ValueError("pieces out of order")
+        ahead = stop
+        if isinstance(packed, tuple):
+            yield from range(start, stop)
+        else:
+            yield Edited(start, tuple(Clearing(*cleared) for cleared in edited.cleared), edited.lead, edited.bare)
 
 
 Rewrite = Callable[[Slice, Edited], bytes]
@@ -137,9 +162,12 @@ def apply(
 ) -> View:
     """The view that a plan wants. `client` is the view of the client's own body, `view` the one that the plan was made on.
 
-    `note` is the JSON text of an item of its own, or a str: text that goes into the item that follows (alternating roles).
-    `placeholder` gives the text for a cleared place, `ending` is the item that a plan with `continuation` ends on.
+    `note` is the JSON text of an item of its own, or a str: text that goes into the item that follows (alternating roles); ask `leads`
+    first, ValueError where it may not. `placeholder` gives the text for a cleared place, `ending` is the item that a plan with
+    `continuation` ends on (b"" for none).
     """
+    if plan.cuts and isinstance(note, str) and note and not leads(view, plan):
+        raise ValueError("no user request follows this cut")
     cleared: dict[int, list[Clearing]] = {}
     for place in plan.clear:
         cleared.setdefault(place.item, []).append(Clearing(place.ordinal, placeholder(place), place.inputs))
@@ -161,15 +189,28 @@ def apply(
         if touched:
             covered = max(covered, origin(piece) + 1)
         pieces.append(piece)
-    if plan.continuation:
+    if plan.continuation and ending:
         pieces.append(Note(ending))
-    return _built(client, pieces, covered, rewrite, read)
+    return replace(_built(client, pieces, covered, rewrite, read), shaped=view.shaped)
+
+
+def leads(view: View, plan: Plan) -> bool:
+    """May a note go into the item that follows the cut? Only a plain user request takes one."""
+    if plan.stop >= len(view):
+        return False
+    fact = view.entries[plan.stop].facts
+    return fact.opens_turn and not fact.note and not fact.pinned
 
 
 def checkpoint_of(view: View, strategy: str, level: int, archive: str, number: int) -> Checkpoint:
     """The checkpoint that would make this view again from the client's own."""
     pieces = tuple(piece for piece in view.pieces if origin(piece) < view.covered)
     return Checkpoint(view.covered, pieces, strategy, level, archive, number)
+
+
+def rebuilt(client: View, pieces: list[Piece], covered: int, rewrite: Rewrite, read: Read) -> View:
+    """A view made of other pieces, that nothing else happened to than the policy's standing rules."""
+    return replace(_built(client, pieces, covered, rewrite, read), shaped=True)
 
 
 def left(before: View, after: View) -> list[int]:

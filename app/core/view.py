@@ -172,13 +172,14 @@ class View:
     """The conversation as it would be forwarded: `raws`, `entries` and `pieces` run in parallel.
 
     A view of the client's own body consists of bare indices. `covered` is how many of the client's items the applied checkpoint
-    covers (0: none).
+    covers (0: none); `shaped` says that the policy's standing rules have taken something out.
     """
 
     raws: list[Slice]
     entries: list[Entry]
     pieces: list[Piece] = field(default_factory=list)
     covered: int = 0
+    shaped: bool = False
 
     def __post_init__(self) -> None:
         if not self.pieces:
@@ -198,7 +199,8 @@ class View:
 
     @property
     def changed(self) -> bool:
-        return self.covered > 0
+        """Is this something else than the client's own history?"""
+        return self.covered > 0 or self.shaped
 
 
 def raw_bytes(raw: Slice) -> bytes:

@@ -42,11 +42,11 @@ MOST_LINKS = 8
 
 
 class TooLong(SummaryFailed):
-    """The provider takes less than we thought; `window` is what it names, 0 if nothing."""
+    """The provider takes less than we thought: `told` is the window that it names, 0 if none, `sent` what was too much, tokens."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, told: int, sent: int) -> None:
         super().__init__("window_too_small")
-        self.window = window
+        self.told, self.sent = told, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class ModelSummarizer:
         with self._metrics.summary_seconds.time():
             try:
                 return await self._chain(wiring, job, where)
-            except TooLong as told:
-                window = told.window or where.model.context_window // 2
+            except TooLong as refused:
+                window = refused.told or refused.sent // 2
                 if window >= where.model.context_window:
                     raise
-                wiring.registry.learn(where.name, where.upstream, told.window)
+                wiring.registry.learn(where.name, where.upstream, refused.told)
                 where = replace(where, model=replace(where.model, context_window=window))
             return await self._chain(wiring, job, where)
 
@@ -152,7 +152,9 @@ class ModelSummarizer:
             answer = open_coding(answer, response.headers.get("content-encoding", ""), LONGEST_ANSWER)
             if response.status_code != 200:
                 window = where.form.overflow(response.status_code, answer)
-                raise SummaryFailed(f"status_{response.status_code}") if window is None else TooLong(window)
+                if window is not None:
+                    raise TooLong(window, int(tokens.count(text, where.model.encoding) * where.ratio))
+                raise SummaryFailed(f"status_{response.status_code}")
             streamed = "event-stream" in response.headers.get("content-type", "")
             return where.form.answer(_events(answer) if streamed else jsonspan.value(answer))
         except NotCompactable:
@@ -170,9 +172,9 @@ def _destination(wiring: Wiring, job: SummaryJob) -> Destination:
     if not own and not upstreams[upstream].brings_credentials:
         raise SummaryFailed("no_credentials")
     model, ratio = wiring.registry.lookup(name, upstream), 1.0
-    model = replace(model, quirks=model.quirks | frozenset(upstreams[upstream].quirks))
     if own and name == ask.client_model:  # what was learnt about it counts
         model, ratio = ask.model, job.ratio
+    model = replace(model, quirks=model.quirks | frozenset(upstreams[upstream].quirks))
     return Destination(
         upstream, form, model, name, own, own and form.name == ask.format, max(1.0, ratio, model.fact("token_ratio", 1.0))
     )

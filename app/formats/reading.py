@@ -183,11 +183,35 @@ class Reader:
         """An item's readable stretches."""
         return tuple(self.format.parts(jsonspan.value(raw)))
 
+    def results(self, raw: Slice) -> list[str]:
+        """The text of each tool result in an item, by ordinal."""
+        item = jsonspan.value(raw)
+        return [_text_at(item, result.path) for result in self.format.facts(item).results]
+
     def text(self, raw: Slice) -> str:
         """An item's plain texts, for repeating them in a note."""
         return "\n".join(
             part.text for part in self.format.parts(jsonspan.value(raw)) if part.kind == "text" and part.text
         )
+
+
+def _text_at(item: Any, path: jsonspan.Path) -> str:
+    """What stands at a result's path, as text."""
+    for step in path:
+        try:
+            item = item[step]
+        except (KeyError, IndexError, TypeError):
+            return ""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list):
+        return "\n".join(str(block["text"]) for block in item if isinstance(block, dict) and isinstance(block.get("text"), str))
+    return jsonspan.dump(item).decode() if item is not None else ""
+
+
+def result_key(text: str) -> str:
+    """A name for a tool result that depends on its content alone."""
+    return blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def fingerprint(canonical: Any) -> bytes:

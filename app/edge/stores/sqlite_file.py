@@ -191,7 +191,7 @@ class SqliteFile:
         """Move a damaged file out of the way, unless another process has done so."""
         damaged = self._file_id
         with self._alone():
-            if False:
+            if self._identity() != damaged:
                 return
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
             target = self.path.with_name(f"{self.path.name}.corrupt-{stamp}")
