@@ -87,7 +87,8 @@ class Compactor:
         if shapes(policy):
             await self._shape(context)
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
-        context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, least)
+        # After an overflow the trigger says nothing: then everything is counted.
+        context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, 0 if overflowed else least)
         trigger = self._trigger(context)
         if context.counted.near(trigger):
             await self._ask_provider(context)
@@ -208,14 +209,16 @@ class Compactor:
             return "too_few_messages"
         if session is None and not policy.compact_first_request and not context.store_failed:
             return "first_request"
-        if session and session.compactions >= (policy.max_compactions_per_session or session.compactions + 1):
+        most = policy.max_compactions_per_session
+        if most is not None and (session.compactions if session else 0) >= most:
             return "max_compactions"
         if session and session.rejections >= MAX_REJECTIONS:
             return "rejected_before"
-        request = rules.current_turn(facts)
-        if request >= len(facts):
+        request, level = rules.current_turn(facts), rules.level(facts)
+        # Where the running turn may be folded, its request may have become part of a recap.
+        if request >= len(facts) and (policy.protect_current_turn or level != 2):
             return "no_request"
-        if rules.level(facts) == 1 and request <= rules.head_end(facts):
+        if level == 1 and request <= rules.head_end(facts):
             return "nothing_before_turn"
         return ""
 

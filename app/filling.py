@@ -1,8 +1,8 @@
 """Where a recap's text comes from: no model at all, or a model asked once per prefix.
 
-A summary is expensive, so nobody makes one twice. Requests of this process that wait for the same prefix share one flight, and one that
-landed is remembered. Other replicas are kept waiting by a lease, which is given back only when what came of the summary is stored: then they
-find that. Nobody waits longer than `summary_timeout`, whatever became of a lease's holder.
+A summary is expensive, so nobody makes one twice. Requests of this process that wait for the same prefix share one flight, and one
+that landed is remembered. Other replicas are kept waiting by a lease, which is given back only when what came of the summary is stored:
+then they find that. Nobody waits longer than `summary_timeout`, whatever became of a lease's holder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Leases(Protocol):
 
     async def release(self, name: str, token: str) -> None: ...
 
-    async def has_checkpoint(self, context: Context, covered: int) -> bool: ...
+    async def has_moved_on(self, context: Context) -> bool: ...
 
 
 class Filler:
@@ -68,7 +68,7 @@ class Filler:
         flight = self._flights.get(name)
         if flight is None:
             self._forget_finished()
-            flight = asyncio.create_task(self._fly(context, items, leaving, covered, room, name))
+            flight = asyncio.create_task(self._fly(context, items, leaving, room, name))
             flight.add_done_callback(partial(self._landed, name))
             self._flights[name] = flight
         return await asyncio.shield(flight)
@@ -76,34 +76,33 @@ class Filler:
     async def settled(self, context: Context) -> None:
         """What came of this request's summaries is stored, or nothing will be: other replicas may go on."""
         for name in context.flights:
-            token = self._held.pop(name, "")
+            flight = self._flights.get(name)
+            token = "" if flight and not flight.done() else self._held.pop(name, "")  # a flight that goes on needs its lease
             if token:
                 with contextlib.suppress(StoreFailed):
                     await self._leases.release(name, token)
         context.flights.clear()
 
-    async def _fly(
-        self, context: Context, items: Sequence[Seen], leaving: int, covered: int, room: int, name: str
-    ) -> Summary:
+    async def _fly(self, context: Context, items: Sequence[Seen], leaving: int, room: int, name: str) -> Summary:
         seconds = context.ask.policy.summary_timeout
         try:
             async with asyncio.timeout(seconds):
-                await self._lease(context, covered, name, seconds + GRACE_SECONDS)
+                await self._lease(context, name, seconds + GRACE_SECONDS)
                 summary = await self._summarizer.summarize(SummaryJob(context.ask, items, leaving, context.counted.ratio))
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         return summary.with_appended(await asyncio.to_thread(_verbatim, context, items, summary.text, room))
 
-    async def _lease(self, context: Context, covered: int, name: str, seconds: float) -> None:
+    async def _lease(self, context: Context, name: str, seconds: float) -> None:
         """Hold this prefix's lease, if the store can give one. Raises SummaryFailed(SETTLED) once another holder is done."""
         with contextlib.suppress(StoreFailed):
             while (token := await self._leases.acquire(name, seconds)) is None:
-                if await self._leases.has_checkpoint(context, covered):
+                if await self._leases.has_moved_on(context):
                     raise SummaryFailed(SETTLED)
                 await asyncio.sleep(POLL_SECONDS)
             self._held[name] = token
             # Its last holder may have finished between our look into the store and now.
-            if await self._leases.has_checkpoint(context, covered):
+            if await self._leases.has_moved_on(context):
                 raise SummaryFailed(SETTLED)
 
     def _landed(self, name: str, flight: asyncio.Task[Summary]) -> None:
@@ -119,15 +118,17 @@ class Filler:
 
 def _verbatim(context: Context, items: Sequence[Seen], summary: str, room: int) -> str:
     """Exact values and earlier requests, which a model's own words tend to lose, in what its summary leaves of the room."""
-    from app.summaries.requests import kept_requests
-    from app.summaries.values import kept_values
-
     policy, count = context.ask.policy, _counter(context)
+    values = requests = ""
     left = room - count(summary)
-    limit = min(policy.keep_values, left // 4)
-    values = kept_values(items, limit, count) if limit > 0 else ""
-    limit = min(policy.keep_user_messages, left - count(values))
-    requests = kept_requests(items, limit, count) if limit > 0 else ""
+    if (limit := min(policy.keep_values, left // 4)) > 0:
+        from app.summaries.values import kept_values
+
+        values = kept_values(items, limit, count)
+    if (limit := min(policy.keep_user_messages, left - count(values))) > 0:
+        from app.summaries.requests import kept_requests
+
+        requests = kept_requests(items, limit, count)
     return "\n\n".join(section for section in (requests, values) if section)
 
 

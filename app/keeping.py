@@ -84,10 +84,11 @@ class Keeper:
                 self._decoded[stored.key] = found
         return found
 
-    async def has_checkpoint(self, context: Context, covered: int) -> bool:
-        found = await self._store.lookup(context.ask.tenant, context.chain[:covered], context.session)
+    async def has_moved_on(self, context: Context) -> bool:
+        """Has somebody compacted more of this conversation since this request looked?"""
+        found = await self._store.lookup(context.ask.tenant, context.chain, context.session)
         stored = found.checkpoint
-        return stored is not None and stored.depth == covered and self._decode(stored) is not None
+        return stored is not None and stored.depth > context.view.covered and self._decode(stored) is not None
 
     async def acquire(self, name: str, seconds: float) -> str | None:
         return await self._store.acquire(name, seconds)

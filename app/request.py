@@ -91,6 +91,5 @@ class Outcome:
 
     def undone(self, reason: str) -> Outcome:
         """The client's own request instead, after all."""
-        assert self.context is not None
-        body = self.context.ask.opened.body
+        body = self.context.ask.opened.body if self.context else self.body
         return replace(self, body=body, result="failed", reason=reason, after=self.before, archive="", beta="")

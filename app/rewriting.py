@@ -6,16 +6,15 @@ plans come from strategies and are pure; the only thing that waits is the summar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app import counting
 from app.archive import Draft
 from app.core import rules
 from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
-from app.core.plan import Checkpoint, Clear, Plan, apply
+from app.core.plan import Checkpoint, Clear, Plan, apply, leads
 from app.core.transcript import Part, Seen
-from app.core.view import Edited, Facts, View, origin
+from app.core.view import Edited, Facts, View, origin, raw_bytes
 from app.errors import NotCompactable, SummaryFailed
 from app.filling import SETTLED, Filler
 from app.keeping import Keeper
@@ -32,6 +31,7 @@ from app.thinking import bound
 LEAST_SHARE_OF_EXCESS = 0.25
 """A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
 and steps still have to be large and rare."""
+MODELLESS = frozenset({"sliding_window", "tool_result_clearing"})
 LEAST_RECAP = 600
 """Tokens that a recap without a model gets even where the target leaves no room."""
 
@@ -96,7 +96,9 @@ class Rewriter:
             view = self._applied(context, view, step, address)
             await counting.fill(context.reader, view)
         limit = context.ask.policy.fold_tokens(context.ask.model.context_window)
-        if limit is not None and level == 2 and context.counted.of(view) >= limit:
+        # A note behind the question would be a second user item in a row.
+        folds = level == 2 and not context.quirk("alternating_roles")
+        if limit is not None and folds and context.counted.of(view) >= limit:
             plan = FoldRounds().plan(view, self.goal(context, view, level))
             if plan is not None:
                 fold = await self._fold(context, view, bound(context, view, plan, self._recorder), step)
@@ -106,13 +108,18 @@ class Rewriter:
         return steps, view
 
     async def _fold(self, context: Context, view: View, plan: Plan, before: Step | None) -> Step | None:
-        """A fold with its note: the model's, else one made without it; None where the policy wants to pass then."""
-        if before is None or not before.fell_back:
+        """A fold with its note: the model's, else one made without it; None where the policy wants to pass then.
+
+        A policy whose strategy asks no model is not made to ask one here either.
+        """
+        asks = context.ask.policy.strategy not in MODELLESS
+        if asks and (before is None or not before.fell_back):
             try:
                 return await self._filled(context, view, plan)
             except SummaryFailed as failure:
                 self._gave_up(context, failure)
-        return None if context.ask.policy.summary_fallback == "pass" else await self._filled(context, view, plan, extractive=True)
+        passes = asks and context.ask.policy.summary_fallback == "pass"
+        return None if passes else await self._filled(context, view, plan, extractive=True)
 
     async def _step(self, context: Context, view: View, goal: Goal) -> Step | None:
         """The strategy's own plan with its hole filled, or the policy's fallback. Raises SummaryFailed where that is to pass."""
@@ -205,16 +212,18 @@ class Rewriter:
             return cleared_result(pairing.tool(view.facts, (place.item, place.ordinal)), result.size, address)
 
         note: bytes | str = b""
-        if plan.cuts and plan.note:
-            gone, carried = removed(context, view, plan)
+        gone, carried = removed(context, view, plan) if plan.cuts else (0, [])
+        alternating = context.quirk("alternating_roles")
+        if plan.cuts and (plan.note or carried):  # what holds on is repeated, whether a notice is wanted or not
             if step.summary is not None:
                 number = (context.checkpoint.number if context.checkpoint else 0) + 1
                 told = address if context.ask.policy.include_archive_path_in_summary else ""
                 text = recap(step.summary.text, number, told, carried, plan.strategy == FoldRounds.name)
             else:
                 text = omitted_note(gone, carried)
-            note = text if context.quirk("alternating_roles") else reader.format.note(text)
-        ending = reader.format.note(CONTINUATION) if plan.continuation else b""
+            note = text if alternating and leads(view, plan) else reader.format.note(text)
+        # The recap alone is a user item to end on, where two in a row are refused.
+        ending = reader.format.note(CONTINUATION) if plan.continuation and not alternating else b""
         return apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries, ending)
 
     async def _gate(self, context: Context, after: View) -> str:
@@ -254,9 +263,9 @@ def covered(view: View, plan: Plan) -> int:
     return max(view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop]))
 
 
-def removed(context: Context, view: View, plan: Plan) -> tuple[int, Sequence[str]]:
-    """How many of the client's items stand no more before the cut's end, earlier cuts included, and the texts of those that have to be
-    repeated."""
+def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:
+    """How many of the client's items stand no more before the cut's end, earlier cuts included, and what of them has to be repeated: standing
+    instructions, and a word that the request's other fields want to see."""
     client = context.client
     end = next((origin(piece) for piece in view.pieces[plan.stop :] if origin(piece) >= 0), len(client))
     kept = {
@@ -266,4 +275,7 @@ def removed(context: Context, view: View, plan: Plan) -> tuple[int, Sequence[str
     }
     gone = [index for index in range(end) if index not in kept]
     carried = [context.reader.text(client.raws[index]) for index in gone if client.entries[index].facts.carried]
+    word = context.reader.format.obliges(context.ask.opened.fields)
+    if word and not any(word.lower().encode() in raw_bytes(client.raws[index]).lower() for index in kept if index >= 0):
+        carried.append(f"Answer in {word}.")
     return len(gone), carried

@@ -12,6 +12,8 @@ _RECAP, _RECAP_END = "<compaction_summary>", "</compaction_summary>"
 _NOTICE_END = "what they said may be missing.]"
 _OMITTED = "removed here by compaction"
 _CARRIED = "Instructions that were given in them and still hold:"
+_CLEARED = "[Tool result cleared by compaction"
+_LEFT_OUT = "[Tool result of an earlier turn left out by compaction"
 ADDRESS_WORTH = 1_000
 """Bytes: smaller cleared results don't say where they can be read, the address would be half as long as they were."""
 
@@ -33,16 +35,21 @@ def omitted_note(count: int, carried: Sequence[str] = ()) -> str:
     return "\n\n".join([notice, _CARRIED, *carried]) if carried else notice
 
 
+def is_cleared(text: str) -> bool:
+    """Is this what compactd put in the place of a result or an input, so that nothing is left there to clear?"""
+    return text.startswith((_CLEARED, _LEFT_OUT)) or text == CLEARED_INPUT
+
+
 def cleared_result(tool: str, size: int, address: str) -> str:
     """What stands where a tool result of `size` bytes was."""
     named = f"{tool[:80]}, " if tool else ""
     where = f" It can be read at: {address}" if address and size >= ADDRESS_WORTH else ""
-    return f"[Tool result cleared by compaction: {named}{size:,} bytes.{where}]"
+    return f"{_CLEARED}: {named}{size:,} bytes.{where}]"
 
 
 def left_out_result(tool: str) -> str:
     """What stands where a finished turn's tool result was that the policy does not show any more."""
-    return f"[Tool result of an earlier turn left out by compaction{': ' + tool[:80] if tool else ''}.]"
+    return f"{_LEFT_OUT}{': ' + tool[:80] if tool else ''}.]"
 
 
 def cut_result(text: str, total: int, most: int, address: str) -> str:

@@ -8,6 +8,7 @@ nobody ever answered glues nothing together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class Pairing:
 
 
 def pair(facts: Sequence[Facts]) -> Pairing:
-    """Pair calls and results by position. Calls without an id (Gemini) pair in order, by name.
+    """Pair calls and results by position. Calls without an id (Gemini) pair by name, in the order in which one item makes them.
 
     A second result for an answered call (clients resend them) counts as belonging to the same call.
     """
@@ -53,7 +54,7 @@ def pair(facts: Sequence[Facts]) -> Pairing:
             key = result.id or f"\0{result.tool}"
             line = waiting.get(key)
             if line:
-                call = answered[key] = line.pop(-1 if result.id else 0)
+                call = answered[key] = line.pop(-1 if result.id else _first_of_last(line))
             elif key in answered:
                 call = answered[key]
             else:
@@ -68,6 +69,11 @@ def pair(facts: Sequence[Facts]) -> Pairing:
     return Pairing(call_of, tuple(orphans), tuple(unanswered))
 
 
+def _first_of_last(line: Sequence[tuple[int, int]]) -> int:
+    """Position of the first call that the latest item in the line has made: one that an earlier item made was never answered."""
+    return next(at for at, (item, _) in enumerate(line) if item == line[-1][0])
+
+
 def cuts(facts: Sequence[Facts]) -> list[bool]:
     """allowed[i]: may a cut begin or end between item i-1 and item i? Length n+1.
 
@@ -77,6 +83,7 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     - inside a turn that carries reasoning only right before an item that begins a run of reasoning
       (A28, A31; R9 to R11; DeepSeek Q6, Q8)
     - never between standing instructions in mid-history and the answer that has to follow them (A19)
+    - never between a source and a later citation: citations count the sources of the whole request (A68)
     """
     size = len(facts)
     allowed = [True] * (size + 1)
@@ -84,6 +91,9 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     for (item, _), (call, _) in pair(facts).call_of.items():
         depth[call + 1] += 1
         depth[item + 1] -= 1
+    for first, last in _cited(facts):
+        depth[first + 1] += 1
+        depth[last + 1] -= 1
     opened = 0
     for at in range(1, size):
         opened += depth[at]
@@ -104,6 +114,17 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
 def _bound(fact: Facts) -> bool:
     """Standing instructions that have no place of their own: they go with the answer after them."""
     return fact.role == "system" and not fact.stays
+
+
+def _cited(facts: Sequence[Facts]) -> list[tuple[int, int]]:
+    """(first source, last citation) of each kind of source that is cited: taking out any before it would turn the citation."""
+    spans = []
+    for kind in {kind for fact in facts for kind, _ in fact.cites}:
+        first = next((at for at, fact in enumerate(facts) if kind in fact.sources), len(facts))
+        last = max(at for at, fact in enumerate(facts) if any(kind == of for of, _ in fact.cites))
+        if first < last:
+            spans.append((first, last))
+    return spans
 
 
 def _turns(facts: Sequence[Facts]) -> list[tuple[int, int]]:
@@ -172,6 +193,7 @@ def violations(facts: Sequence[Facts]) -> set[tuple[str, str, int]]:
     orphan        a result whose call is gone (A4, C2, R2, G4)
     unanswered    a call without its result (A1, C1, R1, G3), unless it is the last thing said
     alone         a reasoning item without what it led to (R9)
+    cites         a citation of a source that does not stand before it (A68)
     first_role    the history begins with the model (A15, G2)
     last_role     … or ends on it (A27a, G6)
     empty         nothing but standing instructions is left (C22, G20)
@@ -192,6 +214,12 @@ def violations(facts: Sequence[Facts]) -> set[tuple[str, str, int]]:
     for at in range(len(facts) - 1, -1, -1):
         if facts[at].alone and (at + 1 == len(facts) or facts[at + 1].role != "assistant"):
             name("alone", "")
+    sources: Counter[str] = Counter()
+    for fact in facts:
+        sources.update(fact.sources)
+        for kind, index in fact.cites:
+            if index >= sources[kind]:
+                name("cites", kind)
     talk = [fact for fact in facts if fact.role != "system"]
     if not talk:
         name("empty", "")

@@ -55,6 +55,8 @@ class Facts:
     carried     may leave, but what it says has to be repeated in the note (standing instructions that have no other legal place)
     opens_turn  a user request: user role, something besides tool results in it, no tool results
     note        written by compactd
+    sources     what can be cited in it, by kind, in order (documents, search results)
+    cites       what its citations point to: (kind, how many of these come before it in the whole conversation)
     """
 
     role: Role
@@ -67,6 +69,8 @@ class Facts:
     carried: bool = False
     opens_turn: bool = False
     note: bool = False
+    sources: tuple[str, ...] = ()
+    cites: tuple[tuple[str, int], ...] = ()
 
 
 class Entry:

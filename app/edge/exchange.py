@@ -83,6 +83,10 @@ class Exchange:
         self._leave_out_refused(outcome)
         self.length = len(self.body)
 
+    def restore(self) -> None:
+        """Back to the client's own request, whatever was decided."""
+        self.body, self.length, self.without_beta = self.raw, len(self.raw), ""
+
     def _leave_out_refused(self, outcome: Outcome) -> None:
         """What the model is known to answer with a 400 is taken out, whatever else was decided."""
         ask = self.ask

@@ -16,6 +16,10 @@ _ADDRESSES: dict[str, tuple[httpx.URL, bytes, bytes]] = {}
 """Base URL -> URL, path, host; parsed once: as many as there are upstreams in the configuration."""
 
 
+LARGEST_STATUS = 599
+"""What the server below us can say; source: RFC 9110 section 15."""
+
+
 async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     """Send the exchange's request. Raises UpstreamFailed before the head of an answer has come."""
     route, settings, scope = exchange.route, exchange.wiring.settings, exchange.scope
@@ -43,11 +47,14 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
         extensions={"target": target, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
     )  # fmt: skip
     record = exchange.record
-    record.asked = time.perf_counter()
+    record.asked, record.answered = time.perf_counter(), 0.0
     try:
         response = await client.handle_async_request(request)
     except httpx.TransportError as fault:
         raise failure(fault, host.decode()) from None
+    if response.status_code > LARGEST_STATUS:
+        await response.aclose()
+        raise failure(httpx.RemoteProtocolError("no status of HTTP's"), host.decode())
     record.answered = time.perf_counter()
     record.status = response.status_code
     return response
@@ -77,8 +84,10 @@ def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
         return UpstreamFailed("upstream_connect_timeout", f"Connecting to {host} took too long.", 504)
     if isinstance(fault, httpx.TimeoutException):
         return UpstreamFailed("upstream_timeout", f"{host} sent nothing for too long.", 504)
-    if isinstance(fault, httpx.ConnectError | httpx.ProxyError):
-        return UpstreamFailed("upstream_unreachable", f"Could not connect to {host}: {type(fault).__name__}.")
+    if isinstance(fault, httpx.ConnectError | httpx.ProxyError | httpx.UnsupportedProtocol):
+        return UpstreamFailed("upstream_unreachable", f"{host}: {fault}.")
+    if isinstance(fault, httpx.LocalProtocolError):
+        return UpstreamFailed("bad_request", f"This request can't be sent to {host}: {fault}.", 400)
     return UpstreamFailed("upstream_broke_off", f"{host} broke off its answer or answered what is not HTTP.")
 
 

@@ -27,7 +27,9 @@ _OF_ONE_REQUEST = frozenset(
     (b"accept", b"accept-encoding", b"content-type", b"idempotency-key", b"x-stainless-retry-count", b"x-client-request-id",
      b"x-request-id")
 )  # fmt: skip
+_WITHOUT_BODY = frozenset({204, 304})
 CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+_BEARER = re.compile(r"\A\s*bearer\s+", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@/-]{1,128}\Z")
 _CREDENTIAL_NAMES = frozenset(name.encode() for name in CREDENTIALS)
 
@@ -78,7 +80,7 @@ def forwarded(
     if named or drop_coding or upstream.headers or upstream.api_key:
         drop = drop | named | ({b"content-encoding"} if drop_coding else set())
         drop = drop | {name.lower().encode() for name in upstream.headers}
-        if upstream.api_key:
+        if upstream.brings_credentials:
             drop = drop | _CREDENTIAL_NAMES
     pairs = [(b"host", host), *((name, value) for name, value in raw if name not in drop)]
     if without_beta:
@@ -111,9 +113,11 @@ def _without_value(pair: Pair, gone: bytes) -> Pair:
     return pair[0], b",".join(part for part in pair[1].split(b",") if part.strip() != gone)
 
 
-def returned(raw: list[Pair], told: list[Pair]) -> list[Pair]:
+def returned(raw: list[Pair], status: int, told: list[Pair]) -> list[Pair]:
     """The provider's headers for the client, with what compactd tells about the request."""
     named = _named_by_connection(raw)
+    if status in _WITHOUT_BODY:  # a length there would be that of another answer, and the server below us would wait for it
+        named.add(b"content-length")
     pairs = []
     stream = buffering = caching = False
     for name, value in raw:
@@ -138,7 +142,7 @@ def credentials(headers: Headers, query: bytes) -> list[str]:
     given = [headers.get(name, "") for name in CREDENTIALS]
     if b"key=" in query:
         given += parse_qs(query.decode("latin-1")).get("key", [])
-    return [key.removeprefix("Bearer ").strip() for key in given if key]
+    return [_BEARER.sub("", key).strip() for key in given if key]
 
 
 def credentials_hash(headers: Headers, query: bytes) -> str:

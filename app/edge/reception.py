@@ -17,6 +17,10 @@ from app.request import Ask
 from app.settings import Policy
 
 
+_SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature", "x-amz-content-sha256"})
+"""Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
+
+
 def admit(exchange: Exchange, draining: bool, inflight: int) -> None:
     """Refuse what compactd does not serve at all, and what it can't take on now."""
     if "websocket" in exchange.headers.get("upgrade", "").lower():
@@ -42,8 +46,12 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
     """Look into the body. Raises NotCompactable where there is nothing to look into, Refused for what the client got wrong."""
     wiring, scope = exchange.wiring, exchange.scope
     settings, form = wiring.settings, FORMATS[target.format]
-    coding = exchange.headers.get("content-encoding", "")
-    body = open_coding(exchange.raw, coding, settings.limits.max_body_bytes) if coding else exchange.raw
+    coding, limit = exchange.headers.get("content-encoding", ""), settings.limits.max_body_bytes
+    if len(exchange.raw) > limit:
+        raise NotCompactable("too_large")
+    if not _SIGNATURES.isdisjoint(exchange.headers) or exchange.headers.get("authorization", "").startswith("AWS4-"):
+        raise NotCompactable("signed")
+    body = open_coding(exchange.raw, coding, limit) if coding else exchange.raw
     opened = open_body(form, body)
     named = opened.fields.get("model")
     name = target.model or (named if isinstance(named, str) else "")

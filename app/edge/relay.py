@@ -56,17 +56,22 @@ class Relay:
                 exchange.record.broken = failed.code
             else:
                 await self._answer(exchange, failed.status, failed.code, str(failed))
+        except Exception as fault:
+            self._recorder.fault("relay", fault)
+            exchange.record.broken = "internal_error"
+            if not exchange.started:
+                await self._answer(exchange, 500, "internal_error", "compactd failed on this request; its log says where.")
         finally:
             self.inflight -= 1
             self._recorder.end(exchange.record, exchange.outcome)
 
     async def _serve(self, exchange: Exchange) -> None:
         scope = exchange.scope
-        admit(exchange, self.draining, self.inflight)
         route = exchange.wiring.router.route(scope["raw_path"], "anthropic-version" in exchange.headers)
+        exchange.route = route
+        admit(exchange, self.draining, self.inflight)
         if route is None:
             raise Refused(404, "no_upstream", "No upstream is configured for this path; see `upstreams` in the configuration.")
-        exchange.route = route
         exchange.record.upstream = route.upstream
         if not route.target or scope["method"] != "POST":
             exchange.record.reason = "not_a_conversation"
@@ -90,12 +95,21 @@ class Relay:
             exchange.ask = ask_of(exchange, route, target)
             exchange.forward(await self._compactor.decide(exchange.ask))
         except NotCompactable as refusal:
-            exchange.record.reason = refusal.reason
-            assert exchange.route is not None
-            authenticate(exchange, exchange.route.upstream)
+            self._pass_untouched(exchange, refusal.reason)
+        except Refused:
+            raise
+        except Exception as fault:
+            self._recorder.fault("reception", fault)
+            self._pass_untouched(exchange, "internal_error")
         exchange.record.deciding = time.perf_counter() - began
         response = await ask_upstream(self._client, exchange)
         await self._hand_back(exchange, await self._second.answer(exchange, response))
+
+    def _pass_untouched(self, exchange: Exchange, reason: str) -> None:
+        exchange.outcome, exchange.record.reason = None, reason
+        exchange.restore()
+        assert exchange.route is not None
+        authenticate(exchange, exchange.route.upstream)
 
     async def _unseen(self, exchange: Exchange, route: Route, taken: list[bytes]) -> None:
         """Forward a request without looking at it, its body as it comes; `taken` is what was read of it already."""
@@ -116,7 +130,7 @@ class Relay:
         """The provider's answer to the client, as it arrives."""
         record, send = exchange.record, exchange.send
         watcher = _watcher(exchange, response)
-        headers = returned(response.headers.raw, record.told(exchange.outcome))
+        headers = returned(response.headers.raw, response.status_code, record.told(exchange.outcome))
         try:
             exchange.started = True
             await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
@@ -150,8 +164,7 @@ class Relay:
         """An answer of compactd's own, in the shape of the format that the client speaks."""
         record = exchange.record
         record.status, record.own_error = status, code
-        target = exchange.route.target if exchange.route else None
-        body = FORMATS[target.format if target else "openai-chat"].error(status, code, message)
+        body = FORMATS[exchange.route.format if exchange.route else "openai-chat"].error(status, code, message)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -188,11 +201,13 @@ async def _rest_of_body(exchange: Exchange, taken: list[bytes]) -> AsyncIterator
     for chunk in taken:
         yield chunk
     more = True
-    while more:
-        message = await exchange.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        more = message.get("more_body", False)
-        if message.get("body"):
-            yield message["body"]
-    exchange.client.body_complete()
+    try:
+        while more:
+            message = await exchange.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            more = message.get("more_body", False)
+            if message.get("body"):
+                yield message["body"]
+    finally:  # also where the provider wants no more of it: the rest is read and dropped
+        exchange.client.body_complete()

@@ -41,11 +41,13 @@ def is_own(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` is what goes to the upstream, raw, without its base path; `named` says that the client chose the upstream by prefix."""
+    """`path` is what goes to the upstream, raw, without its base path; `named` says that the client chose the upstream by prefix; `format` is
+    the one that an answer of our own is given in, on paths without a conversation too."""
 
     upstream: str
     path: bytes
     target: Target | None
+    format: str
     named: bool = False
 
 
@@ -69,13 +71,15 @@ class Router:
         name = first.decode("latin-1")
         if name in self._upstreams and slash and not (name == "openai" and rest.startswith(b"deployments/")):
             path = b"/" + rest
-            return Route(name, path, self._target(path), named=True)
+            target, formats = self._target(path), self._upstreams[name].formats
+            family = target.format if target else self._family(path, anthropic)
+            return Route(name, path, target, family if target or family in formats else formats[0], named=True)
         target = self._target(raw)
         form = target.format if target else self._family(raw, anthropic)
         upstream = self._by_format.get(form) or next(iter(self._by_format.values()), None)
         if upstream is None:
             return None
-        return Route(upstream, raw, target if form in self._upstreams[upstream].formats else None)
+        return Route(upstream, raw, target if form in self._upstreams[upstream].formats else None, form)
 
     @staticmethod
     def _target(raw: bytes) -> Target | None:

@@ -7,18 +7,21 @@ came: agents read the wording.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx
 
 from app.compactor import Compactor
+from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange
 from app.edge.forwarding import ask_upstream, failure
 from app.edge.record import RequestRecorder
 from app.edge.upstream import Upstream
+from app.errors import NotCompactable, UpstreamFailed
 from app.formats import FORMATS
-from app.request import Ask
+from app.request import Ask, Outcome
 
 LONGEST_REFUSAL = 1 << 20
 """Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
@@ -36,18 +39,18 @@ class SecondChance:
         ask = exchange.ask
         if response.status_code not in REFUSALS or ask is None or ask.policy.mode == "off":
             return response
-        response, body = await _read(response)
-        if body is None:
+        response, said = await _read(response)
+        if said is None:
             return response
-        window = FORMATS[ask.format].overflow(response.status_code, body)
+        window = FORMATS[ask.format].overflow(response.status_code, said)
         if window is not None:
             return await self._too_long(exchange, ask, window) or response
         if exchange.changed and response.status_code != 413:
-            return await self._malformed(exchange, response.status_code, body)
+            return await self._malformed(exchange, response.status_code, said)
         return response
 
     async def _too_long(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
-        """Learn the window, compact with it, try again. None: nothing more could be done."""
+        """Learn the window, compact with it, try again. None: nothing more could be done, so the client is to see the first refusal."""
         self._recorder.overflowed(ask.format)
         if window:
             exchange.wiring.registry.learn(ask.client_model, ask.upstream, window)
@@ -57,25 +60,48 @@ class SecondChance:
         outcome = await self._compactor.decide(learnt, overflowed=True)
         if not outcome.changed or outcome.body == exchange.body:
             return None
+        first = exchange.outcome
         exchange.forward(outcome)
-        return await ask_upstream(self._client, exchange)
+        try:
+            response = await ask_upstream(self._client, exchange)
+        except UpstreamFailed:
+            response = None
+        if response is not None and response.status_code not in REFUSALS:
+            return response
+        if response is not None:
+            response, said = await _read(response)
+            await response.aclose()
+            if said is not None and FORMATS[ask.format].overflow(response.status_code, said) is None:
+                await self._learn(exchange, ask, outcome, response.status_code, said)
+        exchange.outcome = first
+        return None
 
-    async def _malformed(self, exchange: Exchange, status: int, body: bytes) -> httpx.Response:
-        """The client's own request instead; what was made of it is never used again."""
+    async def _malformed(self, exchange: Exchange, status: int, said: bytes) -> httpx.Response:
+        """The client's own request instead. If that is accepted, what was made of it is never used again."""
         outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
         assert ask is not None
-        lesson = FORMATS[ask.format].lesson(status, body)
+        exchange.outcome = outcome.undone("rejected")
+        exchange.restore()
+        response = await ask_upstream(self._client, exchange)
+        if response.status_code in REFUSALS:
+            response, again = await _read(response)
+            if again is None or FORMATS[ask.format].overflow(response.status_code, again) is None:
+                return response  # it is not what we made of it that is wrong
+        await self._learn(exchange, ask, outcome, status, said)
+        return response
+
+    async def _learn(self, exchange: Exchange, ask: Ask, outcome: Outcome, status: int, said: bytes) -> None:
+        """What the provider refused must not be sent again."""
+        lesson = FORMATS[ask.format].lesson(status, said)
         if lesson:
             exchange.wiring.registry.learn_quirk(ask.client_model, lesson)
         self._recorder.rejected(ask.format, lesson or "invalid_request")
         await self._compactor.reject(outcome)
-        exchange.forward(outcome.undone("rejected"))
-        return await ask_upstream(self._client, exchange)
 
 
 async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:
-    """The answer with its body read, or, where that is too long, None and an answer that still gives all of it."""
+    """The answer, still to be handed on, and what it says, without its coding; None where it says too much to be read."""
     chunks: list[bytes] = []
     stream = aiter(response.stream)  # type: ignore[arg-type]
     try:
@@ -86,7 +112,10 @@ async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]
     except httpx.TransportError as fault:
         raise failure(fault, "the upstream") from None
     await response.aclose()
-    return _again(response, chunks, None), b"".join(chunks)
+    said = b"".join(chunks)
+    with contextlib.suppress(NotCompactable):
+        said = open_coding(said, response.headers.get("content-encoding", ""), LONGEST_REFUSAL)
+    return _again(response, chunks, None), said
 
 
 class _Replayed(httpx.AsyncByteStream):

@@ -22,6 +22,7 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from app.edge import log
+from app.edge.protocol import Protocol
 from app.errors import ConfigInvalid
 from app.settings import Settings, load
 
@@ -63,7 +64,7 @@ def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:
 def config_for(settings: Settings, app: Any) -> uvicorn.Config:
     """uvicorn's options for the hot path: no headers, logs or WebSockets of its own."""
     return uvicorn.Config(
-        app, host=settings.listen.host, port=settings.listen.port, workers=settings.listen.workers, loop="uvloop", http="httptools",
+        app, host=settings.listen.host, port=settings.listen.port, workers=settings.listen.workers, loop="uvloop", http=Protocol,
         ws="none", lifespan="on", access_log=False, log_config=None, server_header=False, date_header=False, proxy_headers=False,
         timeout_keep_alive=75, timeout_graceful_shutdown=1, backlog=2048, h11_max_incomplete_event_size=settings.limits.max_header_bytes,
     )  # fmt: skip

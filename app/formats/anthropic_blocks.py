@@ -79,6 +79,28 @@ def assistant_pairs(blocks: list[Block]) -> tuple[tuple[Call, ...], tuple[Result
     return tuple(calls), tuple(results)
 
 
+def sources_of(content: Any) -> Iterator[str]:
+    """The kinds of what can be cited in a content, in order: documents (fetched pages too) and search results are counted apart (A68)."""
+    for block in content if isinstance(content, list) else [content]:
+        if isinstance(block, dict):
+            kind = kind_of(block)
+            if kind in ("document", "search_result"):
+                yield kind
+            else:
+                yield from sources_of(block.get("content"))
+
+
+def cites_of(blocks: list[Block]) -> Iterator[tuple[str, int]]:
+    """What the citations of texts point to: (kind, index). Those of web searches carry their own source."""
+    for block in blocks:
+        given = block.get("citations")
+        for citation in given if isinstance(given, list) else ():
+            for kind in ("document", "search_result"):
+                index = citation.get(f"{kind}_index") if isinstance(citation, dict) else None
+                if isinstance(index, int):
+                    yield kind, index
+
+
 def readable(value: Any, kind: Any) -> Iterator[Part]:
     """What can be read in a content value of any shape. Sealed stretches count by their length."""
     if isinstance(value, str):

@@ -24,9 +24,11 @@ from app.formats.anthropic_blocks import (
     assistant_pairs,
     blocks_of,
     canonical,
+    cites_of,
     kind_of,
     readable,
     results_of,
+    sources_of,
     string,
 )
 from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
@@ -92,10 +94,15 @@ class AnthropicMessages:
         pinned = not all(kind in KNOWN or kind.endswith("_tool_result") for kind in kinds)
         if role == "assistant":
             calls, results = assistant_pairs(blocks)
-            return Facts("assistant", calls, results, reasoning=not THINKING.isdisjoint(kinds), pinned=pinned)
-        results = results_of(blocks)
+            return Facts(
+                "assistant", calls, results, reasoning=not THINKING.isdisjoint(kinds), pinned=pinned,
+                sources=tuple(sources_of(blocks)), cites=tuple(cites_of(blocks)),
+            )  # fmt: skip
+        results, sources = results_of(blocks), tuple(sources_of(blocks))
         note = len(blocks) == 1 and is_note(string(blocks[0].get("text")))
-        return Facts("user", results=results, opens_turn=bool(blocks) and not results, pinned=pinned, note=note)
+        return Facts(
+            "user", results=results, opens_turn=bool(blocks) and not results, pinned=pinned, note=note, sources=sources
+        )
 
     def parts(self, item: Any) -> Iterator[Part]:
         for block in (blocks_of(item.get("content")) if isinstance(item, dict) else None) or ():
@@ -171,6 +178,9 @@ class AnthropicMessages:
 
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "content": text})
+
+    def obliges(self, fields: Mapping[str, Any]) -> str:  # noqa: ARG002
+        return ""
 
     # Answers
 

@@ -138,6 +138,10 @@ class Format(Protocol):
         """JSON text of one user-role item that says `text`."""
         ...
 
+    def obliges(self, fields: Mapping[str, Any]) -> str:
+        """A word that these fields oblige the history to contain, in any case; "" if none."""
+        ...
+
     def usage(self, event: Any) -> Usage | None:
         """Usage in a parsed answer or stream event, None if it holds none."""
         ...

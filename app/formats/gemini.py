@@ -156,6 +156,9 @@ class Gemini:
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "parts": [{"text": text}]})
 
+    def obliges(self, fields: Mapping[str, Any]) -> str:  # noqa: ARG002
+        return ""
+
     # Answers
 
     def usage(self, event: Any) -> Usage | None:

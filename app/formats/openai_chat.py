@@ -195,6 +195,11 @@ class OpenAIChat:
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "content": text})
 
+    def obliges(self, fields: Mapping[str, Any]) -> str:
+        """C29."""
+        wanted = fields.get("response_format")
+        return "JSON" if isinstance(wanted, dict) and wanted.get("type") == "json_object" else ""
+
     # Answers
 
     def usage(self, event: Any) -> Usage | None:

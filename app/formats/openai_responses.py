@@ -183,6 +183,12 @@ class OpenAIResponses:
         """The easy form, without an id: ids are the provider's to give (R20)."""
         return dump({"role": "user", "content": text})
 
+    def obliges(self, fields: Mapping[str, Any]) -> str:
+        """C29; what `instructions` say does not count."""
+        text = fields.get("text")
+        wanted = text.get("format") if isinstance(text, dict) else None
+        return "JSON" if isinstance(wanted, dict) and wanted.get("type") == "json_object" else ""
+
     # Answers
 
     def usage(self, event: Any) -> Usage | None:

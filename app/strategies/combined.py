@@ -35,16 +35,24 @@ class Combined:
                 continue
             if stage == "sliding_window" and goal.summary_is_free and "summarize" in goal.combined_order:
                 step = replace(step, note="summary")
-            whole = replace(_merged(whole, step) if whole else step, strategy=self.name)
+            whole = replace(_merged(view, whole, step) if whole else step, strategy=self.name)
         return whole
 
 
-def _merged(first: Plan, second: Plan) -> Plan:
-    """Both plans in one: the larger cut, the later note, all clearings outside the cut."""
+def _merged(view: View, first: Plan, second: Plan) -> Plan:
+    """Both plans in one: one cut that holds both, a summary if either wanted one, all clearings outside the cut.
+
+    Where something pinned stands between them, there can't be one cut for both: then the larger one is made.
+    """
     start, stop, note = first.start, first.stop, first.note
-    if second.cuts:
-        start, stop = (min(start, second.start), max(stop, second.stop)) if first.cuts else (second.start, second.stop)
-        note = second.note
+    if second.cuts and first.cuts:
+        start, stop = min(start, second.start), max(stop, second.stop)
+        note = "summary" if "summary" in (first.note, second.note) else second.note
+        if any(view.entries[at].facts.pinned for at in range(start, stop)):
+            larger = max(first, second, key=lambda plan: plan.stop - plan.start)
+            start, stop, note = larger.start, larger.stop, larger.note
+    elif second.cuts:
+        start, stop, note = second.start, second.stop, second.note
     places = dict.fromkeys((*first.clear, *second.clear))
     clear = tuple(place for place in places if not start <= place.item < stop)
     whole = first.continuation or second.continuation

@@ -23,13 +23,13 @@ class FoldRounds:
 
     def plan(self, view: View, goal: Goal) -> Plan | None:
         facts = view.facts
-        start = rules.current_turn(facts)
-        while start < len(facts) and facts[start].opens_turn and not facts[start].note:
-            start += 1
-        last = rules.open_round(facts)
+        question = rules.current_turn(facts)
+        while question < len(facts) and facts[question].opens_turn and not facts[question].note:
+            question += 1
         allowed = rules.cuts(facts)
-        if start >= last or not allowed[start] or any(facts[at].pinned for at in range(start, last)):
-            return None
+        last = rules.open_round(facts)
+        last = next((at for at in range(question, last) if facts[at].pinned), last)
+        start = next((at for at in range(question, last) if allowed[at]), last)
         stops = [at for at in range(start + 1, last + 1) if allowed[at] and at < len(facts)]
         if not stops:
             return None

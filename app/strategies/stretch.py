@@ -1,4 +1,4 @@
-"""Which part of a conversation a cut may take: the longest stretch that holds nothing pinned.
+"""Which part of a conversation a cut may take: the longest stretch before the kept part that holds nothing pinned.
 
 A pinned item stays with its neighbours, so it splits what lies before the kept part in two; one cut takes one of the two.
 """
@@ -9,6 +9,18 @@ from collections.abc import Sequence
 
 from app.core import rules
 from app.core.view import Facts
+from app.strategies.base import Goal
+
+
+def kept_from(facts: Sequence[Facts], goal: Goal) -> int:
+    """Where the part begins that stays verbatim: the current turn, or the last N turns; with fewer than N turns everything stays."""
+    request = rules.current_turn(facts)
+    if not goal.keep_recent_turns:
+        return request
+    asks = [fact.opens_turn and not fact.note for fact in facts]
+    # Requests that follow each other without an answer are one.
+    openings = [at for at in range(min(request + 1, len(facts))) if asks[at] and not (at and asks[at - 1])]
+    return openings[-goal.keep_recent_turns] if len(openings) >= goal.keep_recent_turns else rules.head_end(facts)
 
 
 def longest(facts: Sequence[Facts], stop: int) -> tuple[int, int]:

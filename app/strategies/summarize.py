@@ -14,7 +14,7 @@ from app.core import rules
 from app.core.plan import Plan
 from app.core.view import Facts, View
 from app.strategies.base import Goal
-from app.strategies.stretch import longest, says_something
+from app.strategies.stretch import kept_from, longest, says_something
 from app.strategies.tool_result_clearing import ToolResultClearing
 
 
@@ -36,13 +36,3 @@ class Summarize:
         start = rules.head_end(facts)
         whole = not any(fact.pinned for fact in facts[start:]) and says_something(facts, start, len(facts))
         return Plan(self.name, start, len(facts), "summary", continuation=True) if whole else None
-
-
-def kept_from(facts: list[Facts], goal: Goal) -> int:
-    """Where the part begins that stays verbatim: the current turn, or the last N turns."""
-    request = rules.current_turn(facts)
-    if not goal.keep_recent_turns:
-        return request
-    openings = [at for at, fact in enumerate(facts) if fact.opens_turn and not fact.note and at <= request]
-    return min(request, openings[-goal.keep_recent_turns]) if len(openings) >= goal.keep_recent_turns else rules.head_end(facts)
-

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from app.core import rules
+from app.core.notes import is_cleared
 from app.core.plan import Clear, Plan
-from app.core.view import View
+from app.core.view import Edited, View
 from app.strategies.base import Goal
 
 WORTH_CLEARING = 160
@@ -28,6 +29,13 @@ class ToolResultClearing:
             (at, ordinal) for at, fact in enumerate(facts) for ordinal, result in enumerate(fact.results) if result.clearable
         ]
         kept = set(places[max(0, len(places) - goal.keep_recent_tool_results) :])
+        cleared = {
+            Clear(at, place.ordinal, place.inputs)
+            for at, piece in enumerate(view.pieces)
+            if isinstance(piece, Edited)
+            for place in piece.cleared
+            if is_cleared(place.text)
+        }
         clear: list[Clear] = []
         for at, ordinal in places:
             result = facts[at].results[ordinal]
@@ -42,4 +50,6 @@ class ToolResultClearing:
                 # Blanking a call that carries reasoning is safe here: its round is closed, and reasoning itself stays.
                 if called.clearable and called.size > 2 and not facts[call[0]].pinned:
                     clear.append(Clear(*call, inputs=True))
-        return Plan(self.name, clear=tuple(dict.fromkeys(clear))) if clear else None
+        # What was cleared before keeps its placeholder, which names the true size and the archive.
+        places_left = tuple(place for place in dict.fromkeys(clear) if place not in cleared)
+        return Plan(self.name, clear=places_left) if places_left else None

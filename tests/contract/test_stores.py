@@ -1,4 +1,4 @@
-"""What every store promises, asked of each of them: memory, SQLite, a real Redis."""
+"""What every store promises, asked of each of them: memory, SQLite, a real Redis, and the guarded one (over SQLite)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from app.edge.stores import open_store
+from app.edge.stores import Guarded, open_store
 from app.edge.stores.base import PAGE
 from app.ports import (
     Archive,
@@ -32,7 +32,7 @@ from app.ports import (
 from tests.redis_server import RedisServer
 
 TENANT = "tenant-a"
-BRIEF = 0.25
+BRIEF = 0.4
 """Seconds to live, where a test waits for the end of a life."""
 
 
@@ -63,11 +63,19 @@ def compaction(name: str, session: str = "s", created: float | None = None) -> C
     )  # fmt: skip
 
 
+class Silent:
+    def store_seconds(self, op: str, seconds: float) -> None: ...
+
+    def store_error(self, op: str) -> None:
+        raise AssertionError(f"{op} failed")
+
+
 class Backend:
     """One place where stores keep their data; `open` gives another store object on it (memory: the same one)."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, guarded: bool = False) -> None:
         self.url = url
+        self.guarded = guarded
         self.kind = url.partition("://")[0]
         self._opened: list[Store] = []
 
@@ -76,6 +84,8 @@ class Backend:
             return self._opened[0]
         lives = {"session_ttl": 1_000, "checkpoint_ttl": 1_000, "archive_ttl": 1_000, "timeout": 5.0}
         store = open_store(self.url, **(lives | options))
+        if self.guarded:
+            store = Guarded(store, 5.0, Silent())
         self._opened.append(store)
         return store
 
@@ -84,7 +94,7 @@ class Backend:
             await store.close()
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "guarded"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
@@ -92,8 +102,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             client.flushall()
         url = server.url
     else:
-        url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/data/store.db"}[request.param]
-    backend = Backend(url)
+        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/data/store.db"
+    backend = Backend(url, guarded=request.param == "guarded")
     yield backend
     await backend.close()
 
@@ -434,20 +444,20 @@ class TestTime:
         assert found.session.requests == 1
 
     async def test_a_checkpoint_that_is_used_and_a_session_that_goes_on_live_longer(self, backend: Backend) -> None:
-        life = 0.8
+        life = 1.2
         store = backend.open(session_ttl=life, checkpoint_ttl=life)
         chain = links(4)
         await store.put_checkpoint(TENANT, checkpoint(chain, 3))
-        for _ in range(4):
+        for _ in range(2):
             await store.update_session(TENANT, "s", SessionChange(add={"requests": 1}))
             await asyncio.sleep(life * 0.6)
             found = await store.lookup(TENANT, chain, "s")
             assert found.checkpoint == checkpoint(chain, 3)
             assert found.session is not None
-        assert found.session.requests == 4
+        assert found.session.requests == 2
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", ["sqlite", "redis", "guarded"], indirect=True)
 class TestSharing:
     """Several store objects, or processes, on one file or server (memory is nobody else's)."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from app.edge import memory
 from app.edge.upstream import dial, transport
 
 HERE = Path(__file__).parent
@@ -30,3 +31,4 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setattr(transport, "trusted", trusted)
+    monkeypatch.setattr(memory, "settle", lambda: None)  # a full collection for each app, and of use to a long-lived process only

@@ -13,13 +13,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from app.edge.stores.base import StoreOptions
 from app.edge.stores.breaker import Breaker
 from app.edge.stores.memory import MemoryStore
 from app.edge.stores.sessions import checked
 from app.errors import StoreFailed
 from app.ports import Archive, Compaction, Found, Session, SessionChange, Store, StoredCheckpoint, anchor_of
+
+LOCAL_BYTES = 128 << 20
+"""Bytes of checkpoints kept beside the real store: half of this."""
 
 REPAIRS = 16
 """Background writes at a time that bring the store up to date; more are left for the next lookup."""
@@ -54,7 +59,9 @@ class Guarded:
         self._store = store
         self._timeout = timeout
         self._recorder = recorder
-        self._local = local or MemoryStore()
+        # What lives as long here as there is not remembered here after it was forgotten there.
+        options = getattr(store, "options", None) or StoreOptions()
+        self._local = local or MemoryStore(replace(options, max_bytes=LOCAL_BYTES))
         self._breaker = breaker or Breaker()
         self._background: set[asyncio.Task[None]] = set()
         self.degraded = False

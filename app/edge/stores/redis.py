@@ -56,7 +56,7 @@ class RedisStore:
                 url,
                 max_connections=CONNECTIONS,
                 timeout=timeout,
-                socket_timeout=timeout,
+                socket_timeout=None,  # one timer for the whole call (`bounded`), not one for each answer of a pipeline
                 socket_connect_timeout=timeout,
                 socket_keepalive=True,
                 retry=Retry(NoBackoff(), 0),

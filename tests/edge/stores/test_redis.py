@@ -205,8 +205,13 @@ class TestTrips:
         await reader.close()
 
     @pytest.mark.usefixtures("_emptied")
-    async def test_callers_that_leave_never_mix_up_the_answers_of_others(self, redis_server: RedisServer) -> None:
-        """A cancelled call leaves an unread answer on its connection, which must not become somebody else's answer."""
+    @pytest.mark.parametrize("connections", [64, 3])
+    async def test_callers_that_leave_never_mix_up_the_answers_of_others(
+        self, redis_server: RedisServer, connections: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A cancelled call leaves an unread answer on its connection, which must not become somebody else's answer,
+        and must not take the connection along."""
+        monkeypatch.setattr(module, "CONNECTIONS", connections)
         chains = [links(4, name=f"c{number}") for number in range(20)]
         chance = random.Random(7)
         async with wire_to(redis_server) as wire:

@@ -180,15 +180,22 @@ async def test_what_came_before_the_fault_is_still_delivered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "first"),
-    [(False, response(b"x")), (False, response(b"x", b"connection: close")), (True, OK + b"content-length: 5\r\n\r\n")],
+    ("head", "first", "name"),
+    [
+        (False, response(b"x"), CL),
+        (False, response(b"x", b"connection: close"), CL),
+        (True, OK + b"content-length: 5\r\n\r\n", CL),
+        (True, CHUNKED, b"transfer-encoding"),
+    ],
 )
 @pytest.mark.parametrize("surplus", [b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b"HTTP/1.1 5", b"hello", b"?"])
-async def test_bytes_after_the_answer_spoil_the_connection_only(head: bool, first: bytes, surplus: bytes) -> None:
+async def test_bytes_after_the_answer_spoil_the_connection_only(
+    head: bool, first: bytes, name: bytes, surplus: bytes
+) -> None:
     _, exchange, wire = await _begin(head)
     exchange.feed(first + surplus)
     await exchange.head
-    assert (exchange.status, exchange.reason, exchange.headers[0][0]) == (200, b"OK", CL)
+    assert (exchange.status, exchange.reason, exchange.headers[0][0]) == (200, b"OK", name)
     assert b"".join([data async for data in exchange]) == (b"" if head else b"x")
     assert wire.aborted
 
@@ -275,6 +282,14 @@ async def test_closing_ends_the_connection_at_once() -> None:
         await anext(exchange)
 
 
+async def test_closing_drops_what_nobody_read() -> None:
+    _, exchange, _ = await _begin()
+    exchange.feed(OK + b"content-length: 10\r\n\r\nhello")
+    await exchange.aclose()
+    with pytest.raises(httpx.StreamClosed):
+        await anext(exchange)
+
+
 async def test_reader_that_is_cancelled_may_come_back() -> None:
     _, exchange, _ = await _begin()
     exchange.feed(OK + b"content-length: 2\r\n\r\n")
@@ -299,13 +314,15 @@ async def test_silence_is_counted_from_the_last_byte() -> None:
 
 
 async def test_silence_is_not_the_providers_while_reading_is_paused() -> None:
-    _, exchange, wire = await _begin(read=0.05)
+    _, exchange, wire = await _begin(read=0.2)
     exchange.feed(OK + b"content-length: 999999\r\n\r\n" + b"x" * (HIGH_WATER + 1))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.3)
     assert not wire.aborted
     await anext(exchange)
+    resumed = asyncio.get_running_loop().time()
     with pytest.raises(httpx.ReadTimeout):
         await anext(exchange)
+    assert asyncio.get_running_loop().time() - resumed > 0.19   # all of it, and not what was left of an earlier one
     assert wire.aborted
 
 

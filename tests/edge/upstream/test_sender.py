@@ -227,6 +227,44 @@ async def test_early_refusal_stops_the_upload(upstream: Upstream) -> None:
         assert upstream.open_connections == 0
 
 
+async def test_silence_after_an_early_refusal(upstream: Upstream) -> None:
+    async def stalled() -> AsyncIterator[bytes]:
+        yield b"abc"
+        await asyncio.Event().wait()
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n\r\n")
+        await peer.gone()
+
+    async with serve(script) as server:
+        with pytest.raises(httpx.ReadTimeout):
+            await ask(upstream, server.url, "POST", stalled(), read=0.1, write=None)
+
+
+async def test_cancelling_stops_the_upload(upstream: Upstream) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def stalled() -> AsyncIterator[bytes]:
+        try:
+            yield b"abc"
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.gone()
+
+    async with serve(script) as server:
+        asking = asyncio.ensure_future(ask(upstream, server.url, "POST", stalled()))
+        await started.wait()
+        asking.cancel()
+        await stopped.wait()
+        assert upstream.open_connections == 0
+
+
 async def test_early_acceptance_does_not(upstream: Upstream) -> None:
     """A provider may answer while it still listens (transcription, for one); the rest of the request is due to it."""
     answered = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.edge.upstream import Upstream
+from app.edge.upstream import Upstream, transport
 from tests.edge.upstream.peers import Authority, Peer, answers, ask, read, request, response, serve, until
 
 
@@ -270,6 +270,16 @@ async def test_once_only(upstream: Upstream) -> None:
         assert len(server.heads) == 3
 
 
+async def test_once_more_on_a_new_connection_even_when_one_is_handed_over() -> None:
+    client = Upstream(max_connections=1)
+    async with serve(_dies_second("close")) as server:
+        assert await ask(client, server.url) == (200, b"0")
+        first, second = (asyncio.ensure_future(ask(client, server.url)) for _ in range(2))
+        assert await second == (200, b"1")   # waited, and got the slot when the stale connection died
+        assert await first == (200, b"2")   # not on connection 1, which was released into its hands
+    await client.aclose()
+
+
 async def test_never_on_a_new_connection(upstream: Upstream) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -298,6 +308,22 @@ async def test_never_a_streamed_body(upstream: Upstream) -> None:
         with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
             await ask(upstream, server.url, "POST", body())
         assert len(server.heads) == 2
+
+
+async def test_so_a_streamed_body_takes_no_connection_that_was_idle_for_long(
+    monkeypatch: pytest.MonkeyPatch, upstream: Upstream
+) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    monkeypatch.setattr(transport, "SAFE_IDLE", 0.05)
+    async with serve(answers(response(b"a"), response(b"b"))) as server:
+        await ask(upstream, server.url)
+        await ask(upstream, server.url, "POST", body())
+        assert len(server.peers) == 1
+        await asyncio.sleep(0.06)
+        await ask(upstream, server.url, "POST", body())
+        assert len(server.peers) == 2
 
 
 async def test_never_after_a_timeout(upstream: Upstream) -> None:
