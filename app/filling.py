@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from app.core import tokens
-from app.core.transcript import Seen
+from app.core.transcript import Part, Seen
+from app.core.view import Edited, Facts, View, origin
 from app.errors import StoreFailed, SummaryFailed
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
@@ -24,6 +25,8 @@ SETTLED = "settled_elsewhere"
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 5
 """How long a lease outlives its flight at most: time to archive and to store."""
+LEAST_RECAP = 600
+"""Tokens that a recap without a model gets even where the target leaves no room."""
 FINISHED_KEPT = 256
 """Finished flights that are remembered for clients that left and come back."""
 
@@ -58,12 +61,15 @@ class Filler:
             raise SummaryFailed("nothing_to_say")
         return Summary(text)
 
-    async def asked(self, context: Context, items: Sequence[Seen], leaving: int, covered: int, room: int) -> Summary:
+    async def asked(
+        self, context: Context, items: Sequence[Seen], leaving: int, covered: int, room: int, about: str = ""
+    ) -> Summary:
         """The model's summary, with what the policy wants repeated verbatim as far as `room` (local tokens) allows. Raises SummaryFailed.
 
-        Whoever calls this calls `settled` in the end.
+        `about` tells apart several summaries that reach as far (a strategy of the operator's may ask for any). Whoever calls this calls
+        `settled` in the end.
         """
-        name = f"summary {context.ask.tenant} {context.ask.policy.name} {context.chain[covered - 1].hex()}"
+        name = f"summary {context.ask.tenant} {context.ask.policy.name} {context.chain[covered - 1].hex()}{about}"
         context.flights.append(name)
         flight = self._flights.get(name)
         if flight is None:
@@ -114,6 +120,20 @@ class Filler:
         finished = [name for name, flight in self._flights.items() if flight.done()]
         for name in finished[: max(0, len(finished) - FINISHED_KEPT)]:
             del self._flights[name]
+
+
+def seen(context: Context, view: View, places: Iterable[int]) -> list[Seen]:
+    """Items of a view for a summariser: the client's originals, not the placeholders of earlier stages; our own earlier notes."""
+    reader, items = context.reader, []
+    for at in places:
+        facts, piece = view.entries[at].facts, view.pieces[at]
+        index = origin(piece)
+        if isinstance(piece, Edited) and piece.lead:
+            items.append(Seen(Facts("user", note=True), (Part("text", piece.lead),), -1))
+        if not facts.stays:
+            raw = context.client.raws[index] if index >= 0 else view.raws[at]
+            items.append(Seen(facts, reader.parts(raw), index))
+    return items
 
 
 def _verbatim(context: Context, items: Sequence[Seen], summary: str, room: int) -> str:

@@ -13,10 +13,9 @@ from app.archive import Draft
 from app.core import rules
 from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
 from app.core.plan import Checkpoint, Clear, Plan, apply, leads
-from app.core.transcript import Part, Seen
-from app.core.view import Edited, Facts, View, origin, raw_bytes
+from app.core.view import View, origin, raw_bytes
 from app.errors import NotCompactable, SummaryFailed
-from app.filling import SETTLED, Filler
+from app.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.keeping import Keeper
 from app.ports import Recorder, Summarizer, Summary
 from app.request import Context
@@ -32,8 +31,6 @@ LEAST_SHARE_OF_EXCESS = 0.25
 """A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
 and steps still have to be large and rare."""
 MODELLESS = frozenset({"sliding_window", "tool_result_clearing"})
-LEAST_RECAP = 600
-"""Tokens that a recap without a model gets even where the target leaves no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +184,7 @@ class Rewriter:
         """The plan with its summary. Raises SummaryFailed."""
         if plan.note != "summary" or not plan.cuts:
             return Step(plan)
-        items = seen(context, view, plan)
+        items = seen(context, view, range(plan.start, plan.stop))
         leaving = sum(max(0, view.entries[at].tokens) for at in range(plan.start, plan.stop))
         room = self._room(context, view, plan, leaving)
         if extractive or context.ask.policy.summary_model == EXTRACTIVE:
@@ -215,7 +212,7 @@ class Rewriter:
         gone, carried = removed(context, view, plan) if plan.cuts else (0, [])
         alternating = context.quirk("alternating_roles")
         if plan.cuts and (plan.note or carried):  # what holds on is repeated, whether a notice is wanted or not
-            if step.summary is not None:
+            if step.summary is not None and step.summary.text:
                 number = (context.checkpoint.number if context.checkpoint else 0) + 1
                 told = address if context.ask.policy.include_archive_path_in_summary else ""
                 text = recap(step.summary.text, number, told, carried, plan.strategy == FoldRounds.name)
@@ -244,20 +241,6 @@ class Rewriter:
         return "gain_too_small" if policy.clear_at_least and freed < excess * LEAST_SHARE_OF_EXCESS else ""
 
 
-def seen(context: Context, view: View, plan: Plan) -> list[Seen]:
-    """What a cut takes away, for a summariser: the client's originals, not the placeholders of earlier stages; our own earlier notes."""
-    reader, items = context.reader, []
-    for at in range(plan.start, plan.stop):
-        index = origin(view.pieces[at])
-        facts, piece = view.entries[at].facts, view.pieces[at]
-        if isinstance(piece, Edited) and piece.lead:
-            items.append(Seen(Facts("user", note=True), (Part("text", piece.lead),), -1))
-        if not facts.stays:
-            raw = context.client.raws[index] if index >= 0 else view.raws[at]
-            items.append(Seen(facts, reader.parts(raw), index))
-    return items
-
-
 def covered(view: View, plan: Plan) -> int:
     """How many of the client's items the checkpoint will cover that this cut leads to."""
     return max(view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop]))
@@ -271,7 +254,7 @@ def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:
     kept = {
         origin(piece)
         for at, piece in enumerate(view.pieces)
-        if not plan.start <= at < plan.stop or view.entries[at].facts.stays
+        if not plan.start <= at < plan.stop or view.entries[at].facts.stays or at in plan.instead
     }
     gone = [index for index in range(end) if index not in kept]
     carried = [context.reader.text(client.raws[index]) for index in gone if client.entries[index].facts.carried]

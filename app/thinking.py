@@ -28,7 +28,7 @@ def bound(context: Context, view: View, plan: Plan, recorder: Recorder) -> Plan:
     kept = [
         at
         for at, entry in enumerate(view.entries)
-        if at >= changed and entry.facts.reasoning and not plan.start <= at < plan.stop
+        if at >= changed and entry.facts.reasoning and (at in plan.instead or not plan.start <= at < plan.stop)
     ]
     if not kept:
         return plan

@@ -1,7 +1,7 @@
 """Items by their facts alone, for tests of what sees nothing else: rules, plans and strategies.
 
-A word an item: `ask()`, `says("a")`, `answers("a")`, `note()`, `rule()`. `view(…)` makes a view of them; every item has the same weight unless
-a test says otherwise.
+A word an item: `ask()`, `says("a")`, `answers("a")`, `note()`, `rule()`. `view(…)` makes a view of them, in which every item has the same
+weight unless a test says otherwise.
 """
 
 from __future__ import annotations

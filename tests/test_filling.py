@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.compactor import Compactor
+from app.core import tokens
 from app.edge.stores import Guarded, MemoryStore, SqliteStore
 from app.errors import StoreFailed, SummaryFailed
 from app.filling import Filler
@@ -249,6 +251,23 @@ async def test_a_client_that_left_for_good_leaves_a_checkpoint_behind(tmp_path: 
     assert len(writer.jobs) == 1
 
 
+async def test_one_that_gives_up_waiting_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    writer = Writer()
+    async with house("memory", tmp_path, writer) as made:
+        outcome = await made.replica().decide(ask(policy()))
+        assert outcome.context is not None
+        writer.jobs.clear()
+        writer.go.clear()
+        filler = Filler(writer, NoLeases())
+        first, second = (asyncio.create_task(filler.asked(outcome.context, [], 100, 5, 100)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        writer.go.set()
+        assert (await second).text == "They spoke of the harbour. (call 1)"
+    assert (len(writer.jobs), writer.cancelled) == (1, 0)
+
+
 # Failures
 
 
@@ -394,3 +413,38 @@ async def test_a_second_summary_builds_on_the_first(tmp_path: Path) -> None:
     assert [seen.index for seen in writer.jobs[1].items[1:]] == list(range(20, 40))
     assert "(compaction #2)" in sent(second)[0]["content"]
     assert "Blue boats, then trains. (call 2)" in sent(second)[0]["content"]
+
+
+async def test_a_fold_does_not_ask_a_summariser_that_has_just_failed(tmp_path: Path) -> None:
+    pytest.importorskip("app.summaries.extractive")
+    asked = ask(policy(fold_rounds_above=800), turns=6)
+    messages = json.loads(asked.opened.body)["messages"]
+    for n in range(12):
+        call = {"id": f"c{n}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{n}", "content": f"result {n}: {TURN}"})
+    asked = replace(asked, opened=open_body(FORMATS["openai-chat"], json.dumps({"model": "m", "messages": messages}).encode()))
+    writer = Writer(SummaryFailed("timeout"))
+    async with house("memory", tmp_path, writer) as made:
+        outcome = await made.replica().decide(asked)
+    assert len(writer.jobs) == 1
+    assert outcome.result == "compacted"
+    texts = [str(message.get("content")) for message in sent(outcome)]
+    assert any("Progress so far, the work is not finished" in text for text in texts)
+    assert any("removed here by compaction" in text for text in texts)
+    assert "result 11" in texts[-1]
+
+
+@pytest.mark.parametrize("room", [0, 40, 150, 100_000])
+async def test_what_is_repeated_verbatim_keeps_to_the_room_that_is_left(room: int, tmp_path: Path) -> None:
+    pytest.importorskip("app.summaries.requests")
+    pytest.importorskip("app.summaries.values")
+    writer = Writer()
+    async with house("memory", tmp_path, writer) as made:
+        outcome = await made.replica().decide(ask(policy(keep_user_messages=2_000, keep_values=500)))
+        assert outcome.context is not None
+        items = writer.jobs[0].items
+        summary = await Filler(writer, NoLeases()).asked(outcome.context, items, 2_000, 5, room)
+    assert summary.text.startswith("They spoke of the harbour.")
+    assert tokens.count(summary.text, "o200k_base") <= max(room, 20)
+    assert ("Tell me about the harbour" in summary.text) == (room > 1_000)

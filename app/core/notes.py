@@ -11,7 +11,7 @@ from collections.abc import Sequence
 _RECAP, _RECAP_END = "<compaction_summary>", "</compaction_summary>"
 _NOTICE_END = "what they said may be missing.]"
 _OMITTED = "removed here by compaction"
-_CARRIED = "Instructions that were given in them and still hold:"
+_CARRIED, _CARRIED_END = "Instructions that were given in them and still hold:", "[So much of the earlier messages was kept by compaction.]"
 _CLEARED = "[Tool result cleared by compaction"
 _LEFT_OUT = "[Tool result of an earlier turn left out by compaction"
 ADDRESS_WORTH = 1_000
@@ -25,14 +25,15 @@ def is_note(text: str) -> bool:
     if text.startswith(_RECAP):
         return text.rstrip().endswith(_RECAP_END)
     notice, found, rest = text.partition(_NOTICE_END)
-    return bool(found) and notice.startswith("[") and _OMITTED in notice and (not rest or rest.startswith(f"\n\n{_CARRIED}"))
+    carried = rest.startswith(f"\n\n{_CARRIED}") and rest.endswith(_CARRIED_END)
+    return bool(found) and notice.startswith("[") and _OMITTED in notice and (not rest or carried)
 
 
 def omitted_note(count: int, carried: Sequence[str] = ()) -> str:
     """The truncation notice for `count` items; `carried` are standing instructions that left with them."""
     subject = f"{count} earlier messages were" if count != 1 else "1 earlier message was"
     notice = f"[{subject} {_OMITTED} (sliding window); {_NOTICE_END}"
-    return "\n\n".join([notice, _CARRIED, *carried]) if carried else notice
+    return "\n\n".join([notice, _CARRIED, *carried, _CARRIED_END]) if carried else notice
 
 
 def is_cleared(text: str) -> bool:

@@ -46,6 +46,8 @@ class Plan:
     """items whose reasoning goes: its signatures would not hold behind what changes before them"""
     continuation: bool = False
     """the cut takes the whole tail: the conversation then ends on a fixed user item that says to go on"""
+    instead: tuple[int | Note, ...] = ()
+    """what else stands in the cut's place: new items, and items of the view (by position) that stay after all, in their order"""
     because: str = ""
     """why it is not what was asked for (a fallback), a short word for the log"""
 
@@ -176,11 +178,17 @@ def apply(
     covered = view.covered
     facts = view.facts
     lead = note if isinstance(note, str) and plan.cuts else ""
+
+    def kept(at: int) -> Piece:
+        return _edited(view.pieces[at], (), "", True) if at in bare else view.pieces[at]
+
     for at, piece in enumerate(view.pieces):
-        if plan.cuts and at == plan.start and isinstance(note, bytes) and note:
-            pieces.append(Note(note))
+        if plan.cuts and at == plan.start:
+            if isinstance(note, bytes) and note:
+                pieces.append(Note(note))
+            pieces += [own if isinstance(own, Note) else kept(own) for own in plan.instead]
         touched = plan.start <= at < plan.stop
-        if touched and not facts[at].stays:
+        if touched and (plan.instead or not facts[at].stays):
             covered = max(covered, origin(piece) + 1)
             continue
         if at in cleared or at in bare or (lead and at == plan.stop):

@@ -16,6 +16,8 @@ _ADDRESSES: dict[str, tuple[httpx.URL, bytes, bytes]] = {}
 """Base URL -> URL, path, host; parsed once: as many as there are upstreams in the configuration."""
 
 
+POOL_PATIENCE = 30.0
+"""Seconds to wait for a connection while all are in use."""
 LARGEST_STATUS = 599
 """What the server below us can say; source: RFC 9110 section 15."""
 
@@ -44,7 +46,7 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     connect, read = settings.timeouts(route.upstream)
     request = httpx.Request(
         scope["method"], url, headers=headers, stream=_stream(exchange.body),
-        extensions={"target": target, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
+        extensions={"target": target, "timeout": {"connect": connect, "read": read, "write": read, "pool": POOL_PATIENCE}},
     )  # fmt: skip
     record = exchange.record
     record.asked, record.answered = time.perf_counter(), 0.0

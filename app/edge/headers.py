@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from typing import Any
 from urllib.parse import parse_qs
 
 from app.formats import FORMATS
@@ -44,6 +45,14 @@ class Headers(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         return self._first[name.encode("latin-1")].decode("latin-1")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As in every mapping; written out, because it is asked a dozen times for each request."""
+        value = self._first.get(name.encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.encode("latin-1") in self._first
 
     def __iter__(self) -> Iterator[str]:
         return (name.decode("latin-1") for name in self._first)
@@ -163,7 +172,7 @@ def without_key(query: bytes) -> bytes:
 
 def session_name(headers: Headers, hint: str) -> str:
     """The session as the client names it, "" if it does not: its own header as it is, a hint (which may say who somebody is) as a hash."""
-    named = headers.get("x-compactd-session", "")
+    named: str = headers.get("x-compactd-session", "")
     if _PLAIN_NAME.match(named):
         return named
     hint = named or hint or headers.get("session_id", "") or headers.get("conversation_id", "")

@@ -96,7 +96,7 @@ class Metrics:
         child = self._children.get(key)
         if child is None:
             child = self._children[key] = metric.labels(*labels)
-        return child  # type: ignore[no-any-return]
+        return child
 
     def text(self) -> bytes:
         """The exposition, over all worker processes where there are several."""

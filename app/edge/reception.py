@@ -56,7 +56,8 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
     named = opened.fields.get("model")
     name = target.model or (named if isinstance(named, str) else "")
     upstream = wiring.router.by_model(route, name)
-    exchange.route = replace(route, upstream=upstream)
+    if upstream != route.upstream:
+        exchange.route = replace(route, upstream=upstream)
     exchange.record.upstream = upstream
     exchange.record.model = wiring.registry.label(name)
     authenticate(exchange, upstream)

@@ -34,7 +34,8 @@ class SlidingWindow:
         size = len(facts)
         allowed = rules.cuts(facts)
         request = rules.current_turn(facts)
-        wanted = kept_from(facts, goal) if goal.keep_recent_turns else max(0, min(size - goal.keep_recent_messages, request))
+        wanted = kept_from(facts, goal) if goal.keep_recent_turns else size - goal.keep_recent_messages
+        wanted = max(0, min(wanted, request, size - 1))
 
         def fits(at: int) -> bool:
             # Without a notice the history must go on beginning with the user (A15, G2).

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 OPENING, CLOSING = "<compaction_summary>", "</compaction_summary>"
+CARRIED = "## Instructions that were given earlier and still hold"
 _NOW = "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above."
 _RUNNING = "The work goes on from here: the request before this note stands as it was asked and is still being worked on."
 _FRAME = re.compile(r"<(?=[\s/]*compaction_summary\b)", re.IGNORECASE)
@@ -22,7 +23,7 @@ def recap(summary: str, number: int, address: str = "", carried: Sequence[str] =
     about = "Progress so far, the work is not finished" if running else "Summary of the earlier conversation"
     parts = [OPENING, f"## {about} (compaction #{number})", inner(summary)]
     if carried:
-        parts += ["## Instructions that were given earlier and still hold", *map(inner, carried)]
+        parts += [CARRIED, *map(inner, carried)]
     if address:
         parts += ["## Reference", f"The messages that this summary replaces can be read in full at: {address}"]
     parts += ["## Now", _RUNNING if running else _NOW, CLOSING]
@@ -35,8 +36,11 @@ def inner(text: str) -> str:
 
 
 def summary_in(text: str) -> str:
-    """The summary that a recap of ours holds, for merging it into the next one; "" if `text` is none."""
+    """The summary that a recap of ours holds, for merging it into the next one; "" if `text` is none. Instructions that it carries are left
+    out: they are carried over by themselves."""
     if not text.startswith(OPENING):
         return ""
-    body = text[len(OPENING) :].partition("\n## Reference\n")[0].partition("\n## Now\n")[0]
+    body = text[len(OPENING) :]
+    for heading in ("## Now", "## Reference", CARRIED):
+        body = body.partition(f"\n{heading}\n")[0]
     return body.lstrip("\n").partition("\n")[2].strip()

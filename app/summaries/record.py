@@ -7,31 +7,36 @@
     result
      The file has been updated.
 
-Lines of a text are set in by one blank, so that no text can pass for a heading, and a record can be read back: a later summary takes an
+Lines of a text are set in by one blank, so that no text can pass for a head, and a record can be read back: a later summary takes an
 earlier one apart again and lets its lines compete with the new ones.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.transcript import Part, Seen
+from app.core.transcript import Seen
 from app.summaries.lines import lines_of
+from app.summaries.recap import summary_in
+from app.summaries.requests import REQUESTS, sections_of
 
-SPEAKERS = ("user", "assistant", "call", "result")
+RECORD = "### Record, oldest first; lines that were left out are not marked"
+SPEAKERS = frozenset({"user", "assistant", "call", "result", "earlier"})
+"""`earlier`: what an earlier summary said in its own words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive lines of one speaker. `said` is one of SPEAKERS, `name` the tool of a call, `at` the item they stand in."""
+    """Consecutive lines of one speaker. `name` is the tool of a call, `at` the item they stand in; `text` is the whole of a user's text."""
 
     said: str
     name: str
     at: int
     lines: tuple[str, ...]
+    text: str = ""
 
     @property
     def head(self) -> str:
@@ -39,15 +44,31 @@ class Stretch:
 
 
 def stretches(item: Seen, at: int) -> Iterator[Stretch]:
-    """What an item of the client's says. Reasoning and media say nothing that could be repeated."""
+    """What an item says. Reasoning and media say nothing that could be repeated; notices of ours say nothing of the conversation."""
+    if item.facts.note:
+        if item.parts:
+            yield from earlier(summary_in(item.parts[0].text), at)
+        return
+    role = item.facts.role
     for part in item.parts:
         if part.kind == "call":
-            yield Stretch("call", part.name, at, tuple(lines_of(arguments(part.text))))
+            yield Stretch("call", _one_line(part.name), at, tuple(lines_of(arguments(part.text))))
         elif part.kind == "result":
             yield Stretch("result", "", at, tuple(lines_of(part.text)))
-        elif part.kind == "text" and part.text.strip():
-            said = "assistant" if item.facts.role == "assistant" else "result" if item.facts.role == "tool" else "user"
-            yield Stretch(said, "", at, tuple(lines_of(part.text)))
+        elif part.kind == "text" and (text := part.text.strip()):
+            said = "assistant" if role == "assistant" else "result" if role == "tool" else "user"
+            yield Stretch(said, "", at, tuple(lines_of(text)), text if said == "user" else "")
+
+
+def earlier(summary: str, at: int) -> Iterator[Stretch]:
+    """What an earlier summary holds, of whichever kind."""
+    for heading, body in sections_of(summary):
+        if heading == REQUESTS:
+            yield Stretch("user", "", at, tuple(lines_of(body)), body)
+        elif heading == RECORD:
+            yield from parsed(body, at)
+        else:
+            yield Stretch("earlier", "", at, tuple(lines_of(f"{heading}\n{body}")))
 
 
 def arguments(text: str) -> str:
@@ -62,9 +83,7 @@ def arguments(text: str) -> str:
 
 
 def _argument(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return f"{name}={value}"
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         return "\n".join([f"{name}=", *(_plain(inner) for inner in value)])
     return f"{name}={_plain(value)}"
 
@@ -73,38 +92,37 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _one_line(name: str) -> str:
+    return " ".join(name.split())[:80]
+
+
 def written(parts: Iterable[Stretch]) -> str:
-    """The record as text; stretches without lines leave nothing."""
+    """The lines of a record; stretches without lines leave nothing."""
     out: list[str] = []
     head = ""
     for stretch in parts:
-        if not stretch.lines:
-            continue
-        if stretch.head != head or stretch.said == "call":
-            head = stretch.head
-            out.append(head)
-        out += [f" {line}" for line in stretch.lines]
+        if stretch.lines:
+            if stretch.head != head or stretch.said == "call":
+                head = stretch.head
+                out.append(head)
+            out += [f" {line}" for line in stretch.lines]
     return "\n".join(out)
 
 
-def parsed(text: str, at: int) -> list[Stretch]:
-    """A record read back; lines before the first head, which a person may have put there, count as a user's."""
+def parsed(record: str, at: int) -> list[Stretch]:
+    """A record read back."""
     found: list[Stretch] = []
-    said, name, lines = "user", "", []  # type: tuple[str, str, list[str]]
-    for line in [*text.split("\n"), "user"]:
-        if line.startswith(" ") or not line:
-            if line.strip():
-                lines.append(line[1:])
-            continue
-        first, _, rest = line.partition(" ")
-        if first not in SPEAKERS:
-            lines.append(line)
+    said, name, lines = "earlier", "", []  # type: tuple[str, str, list[str]]
+    for line in record.split("\n"):
+        if line.startswith(" "):
+            lines.append(line[1:])
             continue
         if lines:
             found.append(Stretch(said, name, at, tuple(lines)))
-        said, name, lines = first, rest, []
+        said, _, name = line.partition(" ")
+        lines = []
+        if said not in SPEAKERS:
+            said, name, lines = "earlier", "", [line] if line else []
+    if lines:
+        found.append(Stretch(said, name, at, tuple(lines)))
     return found
-
-
-def of_part(part: Part) -> Sequence[str]:
-    return tuple(lines_of(part.text))

@@ -94,7 +94,7 @@ async def run(options: argparse.Namespace) -> int:
             "",
             *summary(tally),
             where,
-            f"             from now on: .venv/bin/compactd archive list --config {file}",
+            f"             later: .venv/bin/compactd archive list --config {file}",
         ]:
             console.print(line, soft_wrap=True, highlight=False)
         if options.keep:

@@ -1,7 +1,7 @@
 """Spans and edits over JSON texts as clients really write them: odd spacing, odd escapes, duplicate keys, and things that are no JSON.
 
-The oracle is the standard library: a span holds what `json.loads` says stands there, an edited text parses to the edited value, and every byte
-outside the edited place is the one that was there before. Texts are drawn together with their value, so nothing is compared to itself.
+The oracle is the standard library: a span holds what `json.loads` says stands there, an edited text parses to the edited value, and every
+byte outside the edited place is the one that was there before. Texts are drawn together with their value, so nothing is compared to itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Each rule by the smallest conversation that needs it; then all of them at once, on conversations that hardly make sense.
 
-The linear algorithms are held against the sentences that they implement, written out as slow loops; and against the promise behind them, that a
-cut at allowed places adds no violation.
+The linear algorithms are held against the sentences that they implement, written out as slow loops; and against the promise behind them,
+that a cut at allowed places adds no violation.
 """
 
 from __future__ import annotations

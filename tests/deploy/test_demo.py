@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 GRAMMARS = {"openai-chat": chat, "anthropic-messages": messages}
 
 
-def bodies(story: Story, kind: type[Client]) -> list[dict[str, object]]:
+def bodies(story: Story, kind: type[Client]) -> list[dict[str, Any]]:
     """What a client sends in a story, with the provider's answers in their real grammar."""
     sent = []
     for number, (client, step) in enumerate(steps(story)):

@@ -326,10 +326,10 @@ async def test_a_window_that_holds_no_transcript(client: Upstream) -> None:
 @pytest.mark.parametrize("ratio", [1.0, 1.6])
 async def test_a_chain_stays_inside_the_window(client: Upstream, ratio: float) -> None:
     """A transcript of several windows, with an item that is longer than one, goes link by link, each with the summary so far."""
-    window, most = 6_000, 500
+    window, most = 6_000, 1_000
     items = [f"Fact {n}: {LONG * 12}" for n in range(60)] + ["Fact 60: " + LONG * 900]
     provider = StrictProvider(
-        answer=lambda *_: Reply(f"Summary of {len(provider.requests)}."), window=window,
+        answer=lambda *_: Reply(f"Summary of {len(provider.requests)}. {LONG * 85}"), window=window,
         count=lambda text: int(tokens.count(text, "o200k_base") * ratio),
     )  # fmt: skip
     async with desk(client, "openai-chat", provider) as at:
@@ -342,9 +342,9 @@ async def test_a_chain_stays_inside_the_window(client: Upstream, ratio: float) -
     texts = [asked.body["messages"][0]["content"] for asked in provider.requests if asked.body]
     assert "<summary_so_far>" not in texts[0]
     for before, text in enumerate(texts[1:], 1):
-        assert f"<summary_so_far>\nSummary of {before}.\n" in text
+        assert f"<summary_so_far>\nSummary of {before}. {LONG}" in text
     assert all(any(f"Fact {n}:" in text for text in texts) for n in range(61))
-    assert summary.text == f"Summary of {len(texts)}."
+    assert summary.text.startswith(f"Summary of {len(texts)}. ")
     assert summary.input_tokens == sum(asked.tokens for asked in provider.requests)
 
 

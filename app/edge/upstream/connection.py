@@ -81,8 +81,6 @@ class Connection(asyncio.Protocol):
                     self.exchange.feed(data)
 
     def _lost(self, exc: Exception | None) -> None:
-        if self.closed:
-            return
         self.close()
         if self.exchange is not None:
             self.exchange.lost(exc)

@@ -64,7 +64,7 @@ async def test_drain_waits_for_room() -> None:
     await connection.drain()   # there is room
     connection.pause_writing()
     waiting = asyncio.ensure_future(connection.drain())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     assert not waiting.done()
     connection.resume_writing()
     await waiting
@@ -74,7 +74,7 @@ async def test_drain_ends_with_the_connection() -> None:
     _, connection, _ = await connected()
     connection.pause_writing()
     waiting = asyncio.ensure_future(connection.drain())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     connection.close()
     await waiting
     await connection.drain()

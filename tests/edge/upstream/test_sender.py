@@ -159,13 +159,16 @@ async def test_streamed_body_is_held_back_while_the_provider_does_not_read(upstr
 
 @pytest.mark.parametrize("length", [2, 4, 0])
 async def test_streamed_body_of_another_length_than_declared(upstream: Upstream, length: int) -> None:
+    received = asyncio.get_running_loop().create_future()
+
     async def script(peer: Peer) -> None:
         await peer.head()
-        await peer.gone()
+        received.set_result(await peer.gone())
 
     async with serve(script) as server:
         with pytest.raises(httpx.LocalProtocolError):
-            await ask(upstream, server.url, "POST", _pieces(b"abc"), [(b"content-length", b"%d" % length)])
+            await ask(upstream, server.url, "POST", _pieces(b"a", b"bc"), [(b"content-length", b"%d" % length)])
+        assert len(await received) <= length
         assert upstream.open_connections == 0
 
 

@@ -1,0 +1,64 @@
+"""Code of the operator's own, named as `package.module:callable`: found once, and checked before anybody depends on it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from app.errors import ConfigInvalid
+from app.settings import Settings
+
+
+class NotLoadable(Exception):
+    """There is no such callable; the text says what is wrong with the name and what to do."""
+
+
+@cache
+def load(name: str) -> Callable[..., Any]:
+    """The callable behind `package.module:callable`. A module beside the working directory is found too, after all installed ones.
+
+    Raises NotLoadable.
+    """
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as missing:
+        raise NotLoadable(f"there is no module {missing.name}; install it, or start compactd where it lies") from None
+    except (Exception, SystemExit) as fault:
+        raise NotLoadable(f"importing {module} raised {type(fault).__name__}; try `python -c 'import {module}'`") from None
+    if found is None:
+        raise NotLoadable(f"{module} has nothing called {attribute}; check the spelling")
+    if inspect.isclass(found):
+        raise NotLoadable(f"{attribute} is a class; name an instance of it")
+    if not callable(found):
+        raise NotLoadable(f"{attribute} can't be called; name a function, or an object with __call__")
+    return found  # type: ignore[no-any-return]
+
+
+def waits(function: Callable[..., Any]) -> bool:
+    """Is this to be awaited where it is called, instead of being called in a thread?"""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def loadable(settings: Settings) -> Settings:
+    """The same settings, once everything that they name was found. Raises ConfigInvalid."""
+    named = [(f"policies[{at}].strategy", policy.strategy) for at, policy in enumerate(settings.policies)]
+    named.append(("archive.url", settings.archive.url or ""))
+    faults = []
+    for option, name in named:
+        if ":" in name and "://" not in name:
+            try:
+                load(name)
+            except NotLoadable as wrong:
+                faults.append(f"{option}: {wrong}")
+    if faults:
+        raise ConfigInvalid(faults)
+    return settings

@@ -1,0 +1,77 @@
+"""Usage found in a passing stream, wherever the network split its bytes, and without keeping what it does not need."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.sse import MAX_LINE, UsageLines
+
+STREAM = (
+    b"event: message_start\n"
+    b'data: {"message":{"usage":{"input_tokens":7}}}\n\n'
+    b": a comment about usage\r\n\r\n"
+    b"event: ping\r\ndata: {}\r\n\r\n"
+    b'data:{"choices":[],"usage":null}\r\n\r\n'
+    b'data: {"text":"no figures \xe6\x97\xa5"}\n\n'
+    b"id: usage\n"
+    b'data: {"usage":{"total_tokens":9}}\n\n'
+    b"data: [DONE]\n\n"
+)
+FOUND = [b'{"message":{"usage":{"input_tokens":7}}}', b'{"choices":[],"usage":null}', b'{"usage":{"total_tokens":9}}']
+
+
+def fed(*chunks: bytes) -> list[bytes]:
+    lines = UsageLines()
+    found = [payload for chunk in chunks for payload in lines.feed(chunk)]
+    return found + lines.end()
+
+
+def test_usage_is_found() -> None:
+    assert fed(STREAM) == FOUND
+
+
+@pytest.mark.parametrize("at", range(len(STREAM) + 1))
+def test_any_split_in_two(at: int) -> None:
+    assert fed(STREAM[:at], STREAM[at:]) == FOUND
+
+
+def test_byte_by_byte() -> None:
+    assert fed(*(STREAM[at : at + 1] for at in range(len(STREAM)))) == FOUND
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8).map(sorted))
+def test_any_split_in_many(cuts: list[int]) -> None:
+    edges = [0, *cuts, len(STREAM)]
+    assert fed(*(STREAM[a:b] for a, b in pairwise(edges))) == FOUND
+
+
+def test_a_last_line_without_an_end_counts_at_the_end() -> None:
+    lines = UsageLines()
+    assert lines.feed(b'data: {"usage":1}') == []
+    assert lines.end() == [b'{"usage":1}']
+    assert lines.end() == []
+    assert fed(b"") == []
+
+
+def test_a_line_beyond_the_bound_is_skipped_and_what_follows_is_found() -> None:
+    long = b'data: {"usage":"' + b"x" * MAX_LINE
+    lines = UsageLines()
+    assert lines.feed(long) == []
+    assert lines.feed(b"x" * 100) == []
+    assert lines.feed(b'"}\ndata: {"usage":2}\n') == [b'{"usage":2}']
+    assert fed(long, b"y" * 10) == []
+
+
+def test_what_is_kept_is_bounded() -> None:
+    lines = UsageLines()
+    for _ in range(50):
+        lines.feed(b"x" * 100_000)
+        assert len(lines._rest) <= MAX_LINE
+
+
+def test_another_word_can_be_asked_for() -> None:
+    assert UsageLines(b"usageMetadata").feed(b'data: {"usageMetadata":1}\ndata: {"usage":1}\n') == [b'{"usageMetadata":1}']

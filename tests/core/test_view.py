@@ -1,0 +1,98 @@
+"""What is remembered of items, and how a prefix of a conversation gets its name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.json import decode
+
+from app.core.view import Edited, Entry, EntryCache, Note, View, chain, known_entries, origin, raw_bytes, size_of
+from tests.items import ask, says, view
+
+
+def entries(*fingerprints: bytes) -> list[Entry]:
+    return [Entry(ask(), fingerprint) for fingerprint in fingerprints]
+
+
+# Chain hashes
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=6), st.data())
+def test_a_link_stands_for_the_whole_prefix(prints: list[bytes], data: st.DataObject) -> None:
+    links = chain("t", "f", entries(*prints))
+    shorter = data.draw(st.integers(0, len(prints)))
+    assert chain("t", "f", entries(*prints[:shorter])) == links[:shorter]
+    if shorter:
+        other = [b"\0" * 15 + b"!", *prints[1:]]
+        assert prints[0] == other[0] or not set(chain("t", "f", entries(*other))) & set(links)
+    assert len(set(links)) == len(links)
+    assert all(len(link) == 16 for link in links)
+
+
+def test_tenants_and_formats_share_no_link() -> None:
+    same = entries(b"1" * 16)
+    links = [chain(*names, same)[0] for names in (("t", "f"), ("t", "g"), ("u", "f"), ("tf", ""), ("", "tf"), ("t\0", "f"))]
+    assert len(set(links[:5])) == 5
+
+
+# Remembered entries
+
+
+def test_an_entry_is_found_by_its_bytes_and_kind() -> None:
+    cache = EntryCache()
+    seed = cache.seed("chat o200k")
+    assert cache.seed("chat o200k") == seed != cache.seed("chat cl100k")
+    raws: list[Any] = [b'{"a":1}', b'{"a": 1}']
+    found, digests = known_entries(raws, seed, cache)
+    assert found == [None, None]
+    entry = Entry(ask(), b"")
+    cache.put(digests[0], entry)
+    assert known_entries(raws, seed, cache)[0] == [entry, None]
+    assert known_entries(raws, cache.seed("other"), cache)[0] == [None, None]
+    assert known_entries([decode(b'[{"a":1}]', type=list[Raw])[0]], seed, cache)[0] == [entry]
+
+
+def test_seeds_are_this_processs_own() -> None:
+    assert EntryCache().seed("chat") != EntryCache().seed("chat")
+
+
+def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
+    cache = EntryCache(generation=3)
+    used = Entry(ask(), b"used")
+    cache.put(b"used", used)
+    for n in range(30):
+        cache.put(b"%d" % n, Entry(ask(), b""))
+        assert cache.get(b"used") is used
+    assert cache.get(b"1") is None
+    assert cache.get(b"29") is not None
+    assert len(cache._young) + len(cache._old) <= 6
+
+
+# Views
+
+
+def test_a_view_of_a_clients_own_items_is_their_indices() -> None:
+    own = view(ask(), says(), tokens=[3, 4])
+    assert own.pieces == [0, 1]
+    assert (len(own), own.tokens, own.changed, own.covered) == (2, 7, False, 0)
+    assert own.facts == [ask(), says()]
+    assert View(own.raws, own.entries, covered=1).changed
+    assert View(own.raws, own.entries, shaped=True).changed
+
+
+@pytest.mark.parametrize(("piece", "index"), [(4, 4), (Edited(2), 2), (Note(b"{}"), -1)])
+def test_where_a_piece_comes_from(piece: Any, index: int) -> None:
+    assert origin(piece) == index
+
+
+@given(st.recursive(st.integers() | st.text(), st.lists, max_leaves=4))
+def test_slices_of_both_kinds_are_alike(value: Any) -> None:
+    text = json.dumps(value).encode()
+    raw = decode(b"[" + text + b"]", type=list[Raw])[0]
+    assert raw_bytes(raw) == raw_bytes(text) == text
+    assert size_of(raw) == size_of(text) == len(text)

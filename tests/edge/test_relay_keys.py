@@ -1,0 +1,141 @@
+"""Whose credentials go where: the client's own by default; where compactd brings one, a key of `auth.keys` and nothing of the client's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.formats import FORMATS
+from tests.edge.upstream.peers import Peer, response, serve
+from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, request, taken
+
+BODIES = {
+    "openai-chat": {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]},
+    "openai-responses": {"model": "gpt-5", "input": [{"role": "user", "content": "Hi."}]},
+    "anthropic-messages": {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi."}]}]},
+}
+NATIVE = {"openai-chat": "authorization", "openai-responses": "authorization", "anthropic-messages": "x-api-key", "gemini": "x-goog-api-key"}
+WAYS = [  # in which clients bring a key: header line, query
+    ("authorization: Bearer {}", ""),
+    ("Authorization: bearer {}", ""),
+    ("x-api-key: {}", ""),
+    ("x-goog-api-key: {}", ""),
+    ("api-key: {}", ""),
+    ("x-none: 1", "?key={}"),
+    ("x-none: 1", "?alt=sse&key={}&api-version=1"),
+]
+OWN, CLIENT = "sk-provider-own", "ck-client-1"
+
+
+async def through(data: bytes, upstream: dict[str, Any], keys: list[str]) -> tuple[list[Taken], Answer]:
+    got: list[Taken] = []
+
+    async def provider(peer: Peer) -> None:
+        while True:
+            got.append(await taken(peer))
+            await peer.send(response(b"{}"))
+
+    async with serve(provider) as server:
+        upstreams = {"provider": {"base_url": server.url, "formats": list(FORMATS), **upstream}}
+        async with compactd(configured("", upstreams=upstreams, auth={"keys": keys})) as proxy:
+            answer = await proxy.ask(data)
+    return got, answer
+
+
+def post(form: str, *lines: str, query: str = "") -> bytes:
+    return request("POST", PATHS[form] + query, *lines, body=json.dumps(BODIES[form]).encode())
+
+
+def credentials(got: Taken) -> dict[str, str]:
+    return {name: value for name, value in got.headers if name in ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie")}
+
+
+@pytest.mark.parametrize("form", PATHS)
+@pytest.mark.parametrize(("line", "query"), WAYS)
+async def test_clients_key_gives_way_to_the_providers(form: str, line: str, query: str) -> None:
+    got, answer = await through(post(form, line.format(CLIENT), query=query.format(CLIENT)), {"api_key": OWN}, ["other", CLIENT])
+    assert answer.status == 200
+    native = NATIVE[form]
+    assert credentials(got[0]) == {native: f"Bearer {OWN}" if native == "authorization" else OWN}
+    assert CLIENT not in repr(got[0])
+    left = "alt=sse&api-version=1" if "alt" in query else ""
+    assert got[0].line.split(" ")[1] == PATHS[form] + ("?" + left if left else "")
+
+
+async def test_all_of_the_clients_credentials_give_way() -> None:
+    lines = [f"authorization: Bearer {CLIENT}", f"x-api-key: {CLIENT}", "api-key: another", "x-goog-api-key: third"]
+    got, _ = await through(post("anthropic-messages", *lines, query="?key=fourth"), {"api_key": OWN}, [CLIENT])
+    assert credentials(got[0]) == {"x-api-key": OWN}
+    assert got[0].line == "POST /v1/messages HTTP/1.1"
+
+
+@pytest.mark.parametrize("name", ["authorization", "Api-Key"])
+async def test_credentials_in_an_upstreams_headers_count_as_such(name: str) -> None:
+    upstream = {"headers": {name: "Own own", "x-team": "a"}}
+    got, answer = await through(post("openai-chat", f"x-api-key: {CLIENT}", "x-team: b", query=f"?key={CLIENT}"), upstream, [CLIENT])
+    assert answer.status == 200
+    assert credentials(got[0]) == {name.lower(): "Own own"}
+    assert got[0].all("x-team") == ["a"]
+    assert CLIENT not in repr(got[0])
+
+
+@pytest.mark.parametrize("form", PATHS)
+@pytest.mark.parametrize("lines", [(), ("authorization: Bearer wrong",), ("x-api-key: ",), (f"authorization: Basic {CLIENT}",)])
+async def test_without_a_key_of_ours_the_provider_hears_nothing(form: str, lines: tuple[str, ...]) -> None:
+    got, answer = await through(post(form, *lines), {"api_key": OWN}, [CLIENT])
+    assert not got
+    assert answer.status == 401
+    assert "unknown_key" in answer.body.decode()
+    error = json.loads(answer.body)
+    assert error.get("type") == "error" if form == "anthropic-messages" else "error" in error
+    assert OWN not in answer.body.decode()
+
+
+@pytest.mark.parametrize("target", ["/v1/models", "/v1/messages/count_tokens", "/provider/v1/files"])
+async def test_other_paths_need_a_key_too(target: str) -> None:
+    got, answer = await through(request("GET", target), {"api_key": OWN}, [CLIENT])
+    assert (got, answer.status) == ([], 401)
+    got, answer = await through(request("GET", target, f"x-api-key: {CLIENT}"), {"api_key": OWN}, [CLIENT])
+    assert answer.status == 200
+    assert OWN in repr(credentials(got[0]))
+    assert CLIENT not in repr(got[0])
+
+
+@pytest.mark.parametrize("body", [b"no json", b'{"model": 7}', b"[]"])
+async def test_body_that_can_not_be_read_needs_a_key_too(body: bytes) -> None:
+    got, answer = await through(request("POST", "/v1/chat/completions", body=body), {"api_key": OWN}, [CLIENT])
+    assert (got, answer.status) == ([], 401)
+
+
+async def test_upstream_without_a_key_gets_the_clients_credentials_whatever_they_are() -> None:
+    line = "authorization: Bearer sk-of-the-client"
+    got, answer = await through(post("openai-chat", line, query="?key=kept"), {}, [])
+    assert answer.status == 200
+    assert credentials(got[0]) == {"authorization": "Bearer sk-of-the-client"}
+    assert got[0].line == "POST /v1/chat/completions?key=kept HTTP/1.1"
+
+
+async def test_only_upstreams_with_a_key_ask_for_one() -> None:
+    got: list[Taken] = []
+
+    async def provider(peer: Peer) -> None:
+        while True:
+            got.append(await taken(peer))
+            await peer.send(response(b"{}"))
+
+    async with serve(provider) as server:
+        upstreams = {
+            "open": {"base_url": server.url, "formats": ["openai-chat"]},
+            "paid": {"base_url": server.url, "formats": ["openai-chat"], "models": ["paid-*"], "api_key": OWN},
+        }
+        async with compactd(configured("", upstreams=upstreams, auth={"keys": [CLIENT]})) as proxy:
+            chat = b'{"model": "%b", "messages": []}'
+            assert (await proxy.ask(request("POST", "/v1/chat/completions", body=chat % b"free-1"))).status == 200
+            assert (await proxy.ask(request("POST", "/v1/chat/completions", body=chat % b"paid-1"))).status == 401
+            assert (await proxy.ask(request("POST", "/paid/v1/chat/completions", body=chat % b"free-1"))).status == 401
+            keyed = request("POST", "/v1/chat/completions", f"api-key: {CLIENT}", body=chat % b"paid-1")
+            assert (await proxy.ask(keyed)).status == 200
+    assert [credentials(one) for one in got] == [{}, {"authorization": f"Bearer {OWN}"}]

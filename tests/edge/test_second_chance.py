@@ -1,0 +1,245 @@
+"""After a refusal: the client's own request once, or a shorter one once; everything else is the client's to see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.edge.talks import HISTORY, Talk, compacted
+from tests.edge.wire import Answer, Running, compactd, configured
+from tests.strict import errors
+from tests.strict.server import Rejection, Seen, StrictProvider
+
+LOW = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "target_threshold": 800, "keep_recent_tool_results": 1}
+HIGH = {"name": "high", "strategy": "tool_result_clearing", "keep_recent_tool_results": 1}
+FORMS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
+every = pytest.mark.parametrize("form", FORMS)
+streaming = pytest.mark.parametrize("stream", [False, True])
+
+
+@asynccontextmanager
+async def between(provider: StrictProvider, policy: dict[str, Any], **sections: Any) -> AsyncIterator[Running]:
+    async with provider.serve() as url, compactd(configured(url, policies=[policy], **sections)) as proxy:
+        yield proxy
+
+
+def refusing(message: str = "tool_result blocks are wrong", status: int = 400, **more: Any) -> Callable[[Seen], Rejection | None]:
+    """Refuses whatever compactd has changed."""
+    return lambda seen: Rejection(status, message, **more) if compacted(seen.body) else None
+
+
+def labels(answer: Answer) -> tuple[int, str, str]:
+    return answer.status, *answer.told
+
+
+@every
+@streaming
+async def test_refused_compaction_the_original_is_sent_and_answered(form: str, stream: bool) -> None:
+    provider = StrictProvider(reject=refusing())
+    async with between(provider, LOW) as proxy:
+        talk = Talk(form).ask("Read.").rounds(8)
+        answer = await proxy.ask(talk.request(stream=stream))
+        assert labels(answer) == (200, "failed", "rejected")
+        assert answer["x-compactd-tokens-after"] == answer["x-compactd-tokens-before"]
+        assert answer["x-compactd-archive"] == ""
+        assert proxy.metric("rejections_total", format=form, **{"class": "invalid_request"}) == 1
+        assert proxy.metric("requests_total", format=form, upstream="provider", outcome="failed", reason="rejected") == 1
+    first, second = provider.requests
+    assert compacted(first.body)
+    assert second.raw == talk.request(stream=stream).partition(b"\r\n\r\n")[2]
+    assert second.header("content-length") == str(len(second.raw))
+    assert b"Read " in answer.body or b"items" in answer.body
+
+
+@every
+async def test_what_was_refused_is_never_sent_again(form: str) -> None:
+    provider = StrictProvider(reject=refusing())
+    async with between(provider, LOW) as proxy:
+        talk = Talk(form).ask("Read.").rounds(8)
+        assert labels(await proxy.ask(talk.request())) == (200, "failed", "rejected")
+        refused = provider.requests[0].raw
+        for more in range(8, 14):
+            talk.rounds(1, first=more)
+            assert (await proxy.ask(talk.request())).status == 200
+        assert proxy.metric("rejections_total", format=form, **{"class": "invalid_request"}) <= 3
+        last = await proxy.ask(talk.request())
+        assert last.told == ("declined", "rejected_before")
+    assert [seen.raw for seen in provider.requests].count(refused) == 1
+
+
+async def test_a_replayed_compaction_that_is_refused_is_quarantined_too() -> None:
+    provider = StrictProvider()
+    async with between(provider, LOW) as proxy:
+        talk = Talk("openai-chat").ask("Read.").rounds(8)
+        assert (await proxy.ask(talk.request())).told == ("compacted", "threshold")
+        talk.rounds(1, first=8)
+        provider.reject = refusing()
+        assert (await proxy.ask(talk.request())).told == ("failed", "rejected")
+        provider.reject = None
+        assert (await proxy.ask(talk.request())).told[0] != "replayed"
+
+
+@every
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 409, 429, 500, 502, 503, 529])
+async def test_other_errors_are_never_tried_again(form: str, status: int) -> None:
+    provider = StrictProvider(reject=lambda seen: Rejection(status, "no", headers=(("retry-after", "9"),), body={"odd": [status]}))
+    async with between(provider, LOW) as proxy:
+        answer = await proxy.ask(Talk(form).ask("Read.").rounds(8).request())
+        assert labels(answer) == (status, "compacted", "threshold")
+    assert len(provider.requests) == 1
+    assert json.loads(answer.body) == {"odd": [status]}
+    assert answer["retry-after"] == "9"
+
+
+@every
+async def test_error_that_the_original_gets_as_well_says_nothing_about_the_compaction(form: str) -> None:
+    """No credit left, a bad parameter, Gemini's 400 for a wrong key: the client sees it, and the checkpoint stays in force."""
+    refusal: Rejection | None = Rejection(400, "Your credit balance is too low")
+    provider = StrictProvider(reject=lambda seen: refusal)
+    async with between(provider, LOW) as proxy:
+        talk = Talk(form).ask("Read.").rounds(8)
+        for _ in range(5):
+            answer = await proxy.ask(talk.request())
+            assert labels(answer) == (400, "failed", "rejected")
+            assert b"credit balance" in answer.body
+        assert proxy.metric("rejections_total", format=form, **{"class": "invalid_request"}) == 0
+        refusal = None
+        assert labels(await proxy.ask(talk.request())) == (200, "replayed", "checkpoint")
+    assert len(provider.requests) == 11
+
+
+async def test_client_error_on_an_unchanged_request_is_passed_on_at_once() -> None:
+    provider = StrictProvider(reject=lambda seen: Rejection(400, "bad parameter"))
+    async with between(provider, LOW) as proxy:
+        assert labels(await proxy.ask(Talk("openai-chat").ask("Hi.").request())) == (400, "passed", "below_threshold")
+    assert len(provider.requests) == 1
+
+
+async def test_refused_server_side_compaction_that_was_left_out_is_sent_after_all() -> None:
+    """compactd takes out an edit that the model is known to refuse; where the rest is refused as well, the client's own bytes decide."""
+    provider = StrictProvider(reject=lambda seen: Rejection(400, "max_tokens: must be lower"))
+    managed = {"context_management": {"edits": [{"type": "compact_20260112"}, {"type": "clear_tool_uses_20250919"}]}}
+    async with between(provider, HIGH) as proxy:
+        talk = Talk("anthropic-messages", model="claude-haiku-4-5").ask("Hi.")
+        beta = "anthropic-beta: compact-2026-01-12,context-management-2025-06-27"
+        answer = await proxy.ask(talk.request(beta, **managed))
+        assert (answer.status, b"must be lower" in answer.body) == (400, True)
+    first, second = provider.requests
+    assert (b"compact_" in first.raw, b"compact_" in second.raw) == (False, True)
+    assert second.header("anthropic-beta") == beta.partition(": ")[2]
+
+
+# Too long
+
+
+@every
+@streaming
+@pytest.mark.parametrize("gzip", [False, True])
+async def test_overflow_is_compacted_and_tried_once_more(form: str, stream: bool, gzip: bool) -> None:
+    """Below the trigger by our count, which knows the window too large."""
+    provider = StrictProvider(window=2_000, gzip=gzip)
+    async with between(provider, HIGH) as proxy:
+        talk = Talk(form).ask("Read.").rounds(12)
+        answer = await proxy.ask(talk.request(stream=stream))
+        assert answer.status == 200, answer.body
+        assert answer.told[0] == "compacted"
+        assert proxy.metric("overflows_total", format=form) == 1
+    first, second = provider.requests
+    assert (compacted(first.body), compacted(second.body)) == (False, True)
+    assert len(second.body[HISTORY[form]]) == len(talk.items)  # type: ignore[index]
+
+
+@every
+async def test_the_window_is_learned(form: str) -> None:
+    """With a provider that names it; the next conversation is compacted before it is refused."""
+    provider = StrictProvider(window=2_000)
+    async with between(provider, HIGH) as proxy:
+        assert (await proxy.ask(Talk(form).ask("Read.").rounds(12).request())).status == 200
+        asked = len(provider.requests)
+        answer = await proxy.ask(Talk(form).ask("Read something else.").rounds(13, "line of another file\n" * 50).request())
+        assert answer.status == 200
+        if form != "openai-responses":  # that one does not say how large the window is
+            assert len(provider.requests) == asked + 1
+            assert labels(answer) == (200, "compacted", "threshold")
+
+
+@pytest.mark.parametrize("vendor", sorted(errors.VENDORS))
+async def test_every_vendors_overflow_is_understood(vendor: str) -> None:
+    provider = StrictProvider(window=2_000, vendor=vendor)
+    async with between(provider, HIGH) as proxy:
+        assert (await proxy.ask(Talk("openai-chat").ask("Read.").rounds(12).request())).status == 200
+    assert len(provider.requests) == 2
+
+
+@every
+@streaming
+async def test_overflow_that_can_not_be_helped_is_shown_as_the_provider_said_it(form: str, stream: bool) -> None:
+    """One question that is too long by itself: agents match the wording to start a compaction of their own."""
+    provider = StrictProvider(window=2_000)
+    talk = Talk(form).ask("Old question.").say("Old answer.").ask("word " * 4_000)
+    async with provider.serve() as url, compactd(configured(url, policies=[HIGH])) as proxy:
+        answer = await proxy.ask(talk.request(stream=stream))
+        assert answer.status == 400
+        assert not [seen for seen in provider.requests if compacted(seen.body)]
+        async with compactd(configured(url, policies=[{**HIGH, "mode": "off"}])) as straight:
+            direct = await straight.ask(talk.request(stream=stream))
+    assert answer.body == direct.body
+    assert len(provider.requests) == 2
+
+
+@every
+async def test_overflow_after_which_the_shorter_one_is_refused_shows_the_overflow(form: str) -> None:
+    provider = StrictProvider(window=2_000, reject=refusing())
+    async with between(provider, HIGH) as proxy:
+        talk = Talk(form).ask("Read.").rounds(12)
+        answer = await proxy.ask(talk.request())
+        assert answer.status == 400
+        assert b"tool_result blocks are wrong" not in answer.body
+        assert proxy.metric("rejections_total", format=form, **{"class": "invalid_request"}) == 1
+        refused = provider.requests[1].raw
+        await proxy.ask(talk.request())
+        assert [seen.raw for seen in provider.requests].count(refused) == 1
+
+
+@every
+async def test_overflow_after_which_the_provider_is_busy_shows_that(form: str) -> None:
+    provider = StrictProvider(window=2_000, reject=refusing("slow down", 429))
+    async with between(provider, HIGH) as proxy:
+        answer = await proxy.ask(Talk(form).ask("Read.").rounds(12).request())
+        assert answer.status == 429
+        assert b"slow down" in answer.body
+    assert len(provider.requests) == 2
+
+
+@every
+async def test_compacted_request_that_overflows_is_compacted_more_at_most_once(form: str) -> None:
+    provider = StrictProvider(window=60)
+    async with between(provider, LOW) as proxy:
+        answer = await proxy.ask(Talk(form).ask("Read.").rounds(8).request())
+        assert answer.status == 400
+        assert proxy.metric("overflows_total", format=form) == 1
+    assert len(provider.requests) <= 2
+
+
+@every
+@pytest.mark.parametrize("policy", [{"mode": "observe"}, {"mode": "off"}])
+async def test_policy_that_changes_nothing_gets_no_second_chance(form: str, policy: dict[str, str]) -> None:
+    provider = StrictProvider(window=2_000)
+    async with between(provider, HIGH | policy) as proxy:
+        assert (await proxy.ask(Talk(form).ask("Read.").rounds(12).request())).status == 400
+    assert len(provider.requests) == 1
+    assert not compacted(provider.requests[0].body)
+
+
+async def test_overflow_inside_a_stream_passes_as_it_is() -> None:
+    """Responses reports it as an event of a stream that has begun (E2, F7)."""
+    provider = StrictProvider(window=2_000, overflow_in_stream=True)
+    async with between(provider, HIGH) as proxy:
+        answer = await proxy.ask(Talk("openai-responses").ask("Read.").rounds(12).request(stream=True))
+    assert answer.status == 200
+    assert b"response.failed" in answer.body
+    assert len(provider.requests) == 1
