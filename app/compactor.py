@@ -118,8 +118,7 @@ class Compactor:
         body = _rendered(context) if context.view.changed else context.ask.opened.body
         counted = await self._counter.count(context.ask, body, key)
         if counted is not None:
-            now = max(1, context.counted.now)
-            context.estimate = replace(context.counted.scaled(counted / now), source="provider")
+            context.estimate = context.counted.told(counted, "provider")
 
     async def _to_the_end(self, compaction: Coroutine[Any, Any, Outcome]) -> Outcome:
         """A compaction is finished and kept though its client leaves: it will be back, here or at another replica."""
@@ -142,6 +141,7 @@ class Compactor:
 
     async def _compacted(self, context: Context, trigger: int) -> Outcome:
         """Plan, fill, apply, gate, archive, save; or take what was prepared."""
+        jsonspan.members(context.ask.opened.body)  # a body that can't be spliced is found out before a summary is paid for
         level = rules.level(context.view.facts)
         attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
         draft = None
@@ -226,7 +226,7 @@ class Compactor:
         """The provider's word against our count: what we counted is at least its window."""
         now, window = context.counted.now, context.ask.model.context_window
         if now < window:
-            context.estimate = context.counted.scaled(window / max(1, now))
+            context.estimate = context.counted.told(window)
 
     # The way out
 

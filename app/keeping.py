@@ -14,7 +14,7 @@ from app import counting
 from app.archive import Draft, draft_archive, draft_of_result
 from app.core.plan import Checkpoint, checkpoint_of, left, replay
 from app.core.view import View
-from app.errors import StoreFailed
+from app.errors import NotCompactable, StoreFailed
 from app.ports import (
     Compaction,
     Found,
@@ -23,6 +23,7 @@ from app.ports import (
     SessionChange,
     SharedStore,
     StoredCheckpoint,
+    Summary,
     UsageMark,
     anchor_of,
 )
@@ -38,12 +39,19 @@ def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:
     return StoredCheckpoint(context.chain[depth - 1], anchor_of(context.chain, depth), depth, checkpoint.encode())
 
 
+def _spent(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """What summaries have cost."""
+    return {
+        "summary_input_tokens": sum(summary.input_tokens for summary in summaries),
+        "summary_output_tokens": sum(summary.output_tokens for summary in summaries),
+        "summary_cost": sum(summary.cost for summary in summaries),
+    }
+
+
 def _prepared(context: Context) -> str:
     return f"{context.ask.tenant} prepared {context.ask.policy.name}"
 
 
-USAGE_MARKS = 8
-"""Reported prefixes that a session remembers; parallel branches of one session share them."""
 DECODED = 2_000
 """Checkpoints that are kept decoded. They are immutable, so this needs no invalidation."""
 
@@ -152,7 +160,10 @@ class Keeper:
         return True
 
     async def save(self, context: Context, attempt: Attempt, draft: Draft | None) -> View:
-        """Keep the checkpoint and its record. If another replica settled this prefix first, its outcome counts: the view of that."""
+        """Keep the checkpoint and its record. If another replica settled this prefix first, its outcome counts: the view of that.
+
+        Raises NotCompactable("quarantined") if a provider has refused it meanwhile.
+        """
         checkpoint = self._checkpoint(context, attempt, draft)
         stored = _stored(context, checkpoint)
         try:
@@ -167,6 +178,8 @@ class Keeper:
             context.store_failed = True
         theirs = context.found.checkpoint
         settled = self._decode(theirs) if theirs and theirs.key == stored.key else None
+        if context.found.quarantined >= checkpoint.covered:
+            raise NotCompactable("quarantined")
         if settled is None:
             context.checkpoint = checkpoint
             return attempt.view
@@ -177,14 +190,17 @@ class Keeper:
     def _checkpoint(self, context: Context, attempt: Attempt, draft: Draft | None) -> Checkpoint:
         if attempt.prepared is not None:
             return attempt.prepared
-        number = (context.checkpoint.number if context.checkpoint else 0) + 1
-        return checkpoint_of(attempt.view, attempt.strategy, attempt.level, draft.address if draft else "", number)
+        before = context.checkpoint
+        # Where nothing could be archived now, what was archived earlier can still be found.
+        archive = draft.address if draft else before.archive if before else ""
+        return checkpoint_of(attempt.view, attempt.strategy, attempt.level, archive, (before.number if before else 0) + 1)
 
     # Prepared ahead: the same records in a space of their own, where no request's replay looks
 
     async def put_prepared(self, context: Context, attempt: Attempt, draft: Draft | None) -> None:
         checkpoint = self._checkpoint(context, attempt, draft)
         await self._store.put_checkpoint(_prepared(context), _stored(context, checkpoint))
+        await self._store.update_session(context.ask.tenant, context.session, SessionChange(add=_spent(attempt.summaries)))
 
     async def find_prepared(self, context: Context) -> tuple[View, Checkpoint] | None:
         """The view that a prepared checkpoint gives, if there is one that reaches further than what is applied already."""
@@ -193,7 +209,8 @@ class Keeper:
         except StoreFailed:
             return None
         checkpoint = Checkpoint.decode(found.checkpoint.value) if found.checkpoint else None
-        if checkpoint is None or not context.view.covered < checkpoint.covered <= len(context.client):
+        least = max(context.view.covered, context.found.quarantined)
+        if checkpoint is None or not least < checkpoint.covered <= len(context.client):
             return None
         view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
         await counting.fill(context.reader, view)
@@ -201,12 +218,7 @@ class Keeper:
 
     async def _record(self, context: Context, attempt: Attempt, key: bytes, archive: str) -> None:
         """The line for the console and the session's counters; losing them loses no message."""
-        ask, summaries = context.ask, attempt.summaries
-        spent: dict[str, Any] = {
-            "summary_input_tokens": sum(summary.input_tokens for summary in summaries),
-            "summary_output_tokens": sum(summary.output_tokens for summary in summaries),
-            "summary_cost": sum(summary.cost for summary in summaries),
-        }
+        ask, spent = context.ask, _spent(attempt.summaries)
         record = Compaction(
             id=key.hex(), tenant=ask.tenant, session=context.session, created=time.time(), format=ask.format,
             model=ask.model.name, strategy=attempt.strategy, level=attempt.level, tokens_before=context.counted.now,
@@ -227,6 +239,13 @@ class Keeper:
         for failed in results:
             if isinstance(failed, BaseException) and not isinstance(failed, StoreFailed):
                 raise failed
+
+    async def spent(self, context: Context, summaries: Sequence[Summary]) -> None:
+        """Count what summaries have cost that led to no compaction."""
+        try:
+            await self._store.update_session(context.ask.tenant, context.session, SessionChange(add=_spent(summaries)))
+        except StoreFailed as fault:
+            self._recorder.fault("spent", fault)
 
     # After the provider's answer
 
@@ -249,8 +268,8 @@ class Keeper:
         put: dict[str, object] = {"format": context.ask.format, "model": context.ask.model.name}
         local = estimate.fixed + (context.view if outcome.changed else context.client).tokens
         if reported > 0 and local > 0 and estimate.exact:
-            mark = UsageMark(context.chain[-1], local, reported)
-            put["usages"] = (mark, *(old for old in session.usages if old.chain != mark.chain))[:USAGE_MARKS]
+            mark = UsageMark(context.chain[-1], local, reported, context.ask.model.name)
+            put["usages"] = counting.remembered(mark, session.usages)
             put["ratio"] = reported / local
         saved = max(0, outcome.before - outcome.after) if outcome.changed else 0
         change = SessionChange(add={"requests": 1, "tokens_cleared": saved}, put=put)

@@ -34,11 +34,13 @@ class StoredCheckpoint:
 @dataclass(frozen=True, slots=True)
 class UsageMark:
     """What a provider once reported: `reported` input tokens for the forwarded form of the prefix with chain hash `chain`,
-    which had `local` tokens by our own count."""
+    which had `local` tokens by our own count. `source`: usage, or provider where it was only asked to count."""
 
     chain: bytes
     local: int
     reported: int
+    model: str = ""
+    source: str = "usage"
 
 
 @dataclass(frozen=True, slots=True)

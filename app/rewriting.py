@@ -17,6 +17,7 @@ from app.core.view import View, origin, raw_bytes
 from app.errors import NotCompactable, SummaryFailed
 from app.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.keeping import Keeper
+from app.own.strategy import OwnStrategy
 from app.ports import Recorder, Summarizer, Summary
 from app.request import Context
 from app.settings import EXTRACTIVE
@@ -65,6 +66,8 @@ class Attempt:
 class Rewriter:
     def __init__(self, summarizer: Summarizer, keeper: Keeper, recorder: Recorder) -> None:
         self._filler = Filler(summarizer, keeper)
+        self._own = OwnStrategy(self._filler, keeper, recorder)
+        self._keeper = keeper
         self._recorder = recorder
 
     async def attempt(self, context: Context, draft: Draft | None) -> Attempt | str:
@@ -81,7 +84,11 @@ class Rewriter:
             return refusal.reason
         if not steps:
             return "nothing_to_compact"
-        return await self._gate(context, view) or Attempt(view, tuple(steps), level)
+        attempt = Attempt(view, tuple(steps), level)
+        reason = await self._gate(context, view)
+        if reason and attempt.summaries:
+            await self._keeper.spent(context, attempt.summaries)
+        return reason or attempt
 
     async def _steps(self, context: Context, level: int, address: str) -> tuple[list[Step], View]:
         """The policy's strategy, then, for a turn that would still not fit, the fold."""
@@ -121,6 +128,9 @@ class Rewriter:
     async def _step(self, context: Context, view: View, goal: Goal) -> Step | None:
         """The strategy's own plan with its hole filled, or the policy's fallback. Raises SummaryFailed where that is to pass."""
         policy = context.ask.policy
+        if policy.strategy not in STRATEGIES:
+            made = await self._own.plan(context, view, goal)
+            return Step(bound(context, view, made[0], self._recorder), made[1]) if made else None
         plan = STRATEGIES[policy.strategy].plan(view, goal)
         if plan is None:
             return None

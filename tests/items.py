@@ -27,7 +27,9 @@ def note() -> Facts:
 
 def says(*calls: str, tool: str = "read", size: int = 500, clearable: bool = True, **more: Any) -> Facts:
     """The model's turn, with a call for each id (`""`: a call without one)."""
-    return Facts("assistant", tuple(Call(call, tool, ("calls", n), size, clearable) for n, call in enumerate(calls)), **more)
+    return Facts(
+        "assistant", tuple(Call(call, tool, ("calls", n), size, clearable) for n, call in enumerate(calls)), **more
+    )
 
 
 def thinks(*calls: str, **more: Any) -> Facts:
@@ -41,7 +43,11 @@ def reasoning() -> Facts:
 
 def answers(*calls: str, tool: str = "", size: int = 4_000, clearable: bool = True, **more: Any) -> Facts:
     """Results of calls, `size` bytes each."""
-    return Facts("tool", results=tuple(Result(call, tool, ("results", n), size, clearable) for n, call in enumerate(calls)), **more)
+    return Facts(
+        "tool",
+        results=tuple(Result(call, tool, ("results", n), size, clearable) for n, call in enumerate(calls)),
+        **more,
+    )
 
 
 def rule(**more: Any) -> Facts:

@@ -7,8 +7,11 @@ beside them. Compaction is whatever stands in `app/` under no other name: the co
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -131,3 +134,24 @@ def test_a_wrong_import_is_found(file: str, source: str) -> None:
 )
 def test_a_right_import_is_not(file: str, source: str) -> None:
     assert faults(file, source) == []
+
+
+def declared(*extras: str) -> set[str]:
+    """The distributions that pyproject.toml names, lower case with dashes."""
+    project = tomllib.loads((APP.parent / "pyproject.toml").read_text())["project"]
+    named = project["dependencies"] + [name for extra in extras for name in project["optional-dependencies"][extra]]
+    return {re.match(r"[\w.-]+", name)[0].lower().replace("_", "-") for name in named}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("folder", "extras"), [("app", ()), ("deploy", ()), ("tests", ("dev",))])
+def test_every_library_is_declared(folder: str, extras: tuple[str, ...]) -> None:
+    sources = (APP.parent / folder).rglob("*.py")
+    modules = {name.split(".")[0] for path in sources for name in imported(ast.parse(path.read_text()), "app")}
+    foreign = modules - sys.stdlib_module_names - {"app", "deploy", "tests"}
+    homes = packages_distributions()
+    missing = {name for name in foreign if declared(*extras).isdisjoint(_dashed(homes.get(name, [name])))}
+    assert missing == set()
+
+
+def _dashed(names: list[str]) -> set[str]:
+    return {name.lower().replace("_", "-") for name in names}

@@ -65,7 +65,7 @@ class Checkpoint:
     strategy: str
     level: int
     archive: str = ""
-    """address of the archive of what left last, "" if there is none"""
+    """address of the newest archive, "" if there is none"""
     number: int = 1
     """compactions that went into it"""
 

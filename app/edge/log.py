@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
+import traceback
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +24,10 @@ _QUIET = (
     "Unsupported upgrade request",
     "No supported WebSocket library",
 )
+
+
+FRAMES = 6
+"""Places that are told of a traceback."""
 
 
 class _Lines:
@@ -40,6 +46,17 @@ class _Lines:
         event.pop("_from_structlog", None)
         line = {"time": f"{self._stamp}.{int((now - second) * 1000):03d}Z", "level": method, **event}
         return self._encode(line).decode()
+
+
+def _without_words(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001
+    """Of an exception its kind and where it was raised: its text, and so every usual traceback, may hold what a user said."""
+    told = event.pop("exc_info", None)
+    fault = told[1] if isinstance(told, tuple) else told
+    if isinstance(fault, BaseException):
+        frames = traceback.extract_tb(fault.__traceback__)[-FRAMES:]
+        event["kind"] = type(fault).__name__
+        event["at"] = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+    return event
 
 
 class _Unwanted(logging.Filter):
@@ -64,7 +81,8 @@ def configure(settings: Settings) -> None:
         cache_logger_on_first_use=True,
     )
     outlet = logging.StreamHandler(sys.stderr)
-    outlet.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=shared))
+    foreign = [*shared, _without_words]
+    outlet.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=foreign))
     outlet.addFilter(_Unwanted())
     root = logging.getLogger()
     root.handlers[:] = [outlet]

@@ -5,12 +5,13 @@ Serves `compactd preview` and `POST /compactd/api/preview`; both use the real co
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from app.compactor import Compactor
+from app.core import jsonspan
 from app.edge.routing import Router
 from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
@@ -32,7 +33,7 @@ class Preview(BaseModel):
     policy: str | None = None
 
 
-class _Silent:
+class Silent:
     def fault(self, where: str, fault: BaseException | None) -> None:  # noqa: ARG002
         if fault is not None:
             raise fault
@@ -48,17 +49,17 @@ class _Silent:
     def store_error(self, op: str) -> None: ...
 
 
-class _NoModel:
+class NoModel:
     async def summarize(self, job: SummaryJob) -> Summary:  # noqa: ARG002
         raise SummaryFailed("offline")
 
 
 async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
     """Outcome, tokens and forwarded body. An impossible request gives `{"error": …}` with what was wrong."""
-    raw = request.body.encode() if isinstance(request.body, str) else msgspec.json.encode(request.body)
+    raw = request.body.encode("utf-8", "surrogatepass") if isinstance(request.body, str) else jsonspan.dump(request.body)
     router, warnings = Router(settings), []  # type: tuple[Router, list[str]]
     registry = Registry(settings.models, warnings.append)
-    route = router.route(request.path.encode(), False)
+    route = router.route(request.path.partition("?")[0].encode(), False)
     if route is None or route.target is None:
         known = ", ".join(FORMATS)
         return {
@@ -81,8 +82,9 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         if policy is None:
             return {"error": "No policy matches; the request would pass untouched."}
     model = registry.lookup(name, upstream)
-    silent = _Silent()
-    compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), _NoModel(), silent, settings.public_base)
+    model = replace(model, quirks=model.quirks | frozenset(settings.upstreams[upstream].quirks))
+    silent = Silent()
+    compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), NoModel(), silent, settings.public_base)
     outcome = await compactor.decide(Ask(opened, form.name, upstream, model, policy, "preview"))
     return {
         "outcome": outcome.result, "reason": outcome.reason, "policy": policy.name, "upstream": upstream, "format": form.name,

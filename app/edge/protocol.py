@@ -2,8 +2,8 @@
 
 A request's head is bounded. Trailers, which come behind a chunked body, are dropped as any proxy may (RFC 9110 section 6.5.1): uvicorn adds
 them to the headers of a request that is on its way already, where they could stand for a credential. And an upgrade that nobody here speaks
-is passed over (section 7.8): the parser takes the body of such a request for the other protocol's first bytes, so the head is read once more
-without that wish. Java's HttpClient offers `h2c` with the first POST of every connection.
+is passed over (section 7.8): the parser takes the body of such a request for the other protocol's first bytes, so the head is read once
+more without that wish. Java's HttpClient offers `h2c` with the first POST of every connection.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from app.formats.reading import open_body
 from app.request import Ask
 from app.settings import Policy
 
-
 _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature", "x-amz-content-sha256"})
 """Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
 

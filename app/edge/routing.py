@@ -41,8 +41,8 @@ def is_own(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` is what goes to the upstream, raw, without its base path; `named` says that the client chose the upstream by prefix; `format` is
-    the one that an answer of our own is given in, on paths without a conversation too."""
+    """`path` is what goes to the upstream, raw, without its base path; `named` says that the client chose the upstream by prefix; `format`
+    is the one that an answer of our own is given in, on paths without a conversation too."""
 
     upstream: str
     path: bytes

@@ -87,7 +87,7 @@ class CompactionContext:
 
     def record_usage(self, input_tokens: int, output_tokens: int) -> None:
         """Count a model call of the strategy's own in the session's summary tokens, whatever becomes of its answer."""
-        self._recorded.append(CompactionUsage(int(input_tokens), int(output_tokens)))
+        self._recorded.append(CompactionUsage(max(0, int(input_tokens)), max(0, int(output_tokens))))
 
     def split_at_user_turn(self, keep_turns: int = 1) -> CompactionSplit:
         """Split before the `keep_turns`-th turn from the end. `older` is empty where there is nothing to drop: too few turns, nothing but

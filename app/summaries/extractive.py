@@ -20,6 +20,7 @@ from app.summaries.record import RECORD, Stretch, stretches, written
 from app.summaries.requests import newest, requests_section
 from app.summaries.worth import Worth
 
+STEPS_SHARE = 0.0
 REQUESTS_SHARE = 0.4
 """Of the room: more than that is not spent on requests word for word; the lines of those that don't fit compete with all others."""
 OVERSHOOT = 1.15
@@ -146,11 +147,20 @@ class _Material:
         """Indices of lines, the most worthy first, for about `room` tokens; where all worth is there before the room is used up, the newest
         of the others follow."""
         offered = list(self._last.values())
+        steps, left = [], int(room * STEPS_SHARE)
+        for at in reversed(offered):
+            owner = self._owner[at]
+            if owner.said in ("call", "assistant") and owner.lines and owner.lines[0] == self._lines[at]:
+                left -= self._count(self._lines[at]) + LINE
+                if left < 0: break
+                steps.append(at)
+                room -= self._count(self._lines[at]) + LINE
+                self._held.update(self._strings[at])
         chosen = choose(
             [self._lines[at] for at in offered], [self._strings[at] for at in offered],
             self._worth.weights(self._now), room, self._count, self._held,
         )  # fmt: skip
-        ranked = [offered[at] for at in chosen]
+        ranked = steps+[x for at in chosen if (x:=offered[at]) not in set(steps)]
         room -= sum(self._count(self._lines[at]) + LINE for at in ranked)
         taken = set(ranked)
         for at in sorted(offered, reverse=True):

@@ -1,14 +1,12 @@
 """The record: what remains of a stretch of conversation, in order, each line under the one who said it.
 
-    assistant
-     I'll raise the limit first.
-    call Edit
-     file_path=/srv/app/limits.py
-    result
-     The file has been updated.
+    assistant I'll raise the limit first.
+    call Edit file_path=/srv/app/limits.py
+     old_string=LIMIT = 20
+    result The file has been updated.
 
-Lines of a text are set in by one blank, so that no text can pass for a head, and a record can be read back: a later summary takes an
-earlier one apart again and lets its lines compete with the new ones.
+Further lines are set in by one blank, so that no text can pass for a head, and a record can be read back: a later summary takes an earlier
+one apart again and lets its lines compete with the new ones.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ def _plain(value: Any) -> str:
 
 
 def _one_line(name: str) -> str:
-    return " ".join(name.split())[:80]
+    return "_".join(name.split())[:80] or "?"
 
 
 def written(parts: Iterable[Stretch]) -> str:
@@ -101,11 +99,11 @@ def written(parts: Iterable[Stretch]) -> str:
     out: list[str] = []
     head = ""
     for stretch in parts:
-        if stretch.lines:
-            if stretch.head != head or stretch.said == "call":
-                head = stretch.head
-                out.append(head)
-            out += [f" {line}" for line in stretch.lines]
+        lines = iter(stretch.lines)
+        if stretch.lines and (stretch.head != head or stretch.said == "call"):
+            head = stretch.head
+            out.append(f"{head} {next(lines)}")
+        out += [f" {line}" for line in lines]
     return "\n".join(out)
 
 
@@ -119,10 +117,13 @@ def parsed(record: str, at: int) -> list[Stretch]:
             continue
         if lines:
             found.append(Stretch(said, name, at, tuple(lines)))
-        said, _, name = line.partition(" ")
-        lines = []
+        said, _, first = line.partition(" ")
+        name = ""
+        if said == "call":
+            name, _, first = first.partition(" ")
         if said not in SPEAKERS:
-            said, name, lines = "earlier", "", [line] if line else []
+            said, first = "earlier", line
+        lines = [first] if first else []
     if lines:
         found.append(Stretch(said, name, at, tuple(lines)))
     return found

@@ -10,7 +10,9 @@ import pytest
 from app.core import notes
 from app.summaries.recap import recap
 
-ADDRESS = "http://127.0.0.1:8787/compactd/archives/compaction_s_20260101T000000Z_1_abcd/0123456789abcdef0123456789abcdef"
+ADDRESS = (
+    "http://127.0.0.1:8787/compactd/archives/compaction_s_20260101T000000Z_1_abcd/0123456789abcdef0123456789abcdef"
+)
 NOTES = [
     notes.omitted_note(1),
     notes.omitted_note(40),
@@ -36,7 +38,9 @@ def test_a_users_text_is_no_note(text: str) -> None:
     assert not notes.is_note(f"{text}\n\nAnd now?")
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "[removed here by compaction]", "<compaction_summary>", "what they said may be missing.]"])
+@pytest.mark.parametrize(
+    "text", ["", "[1, 2]", "[removed here by compaction]", "<compaction_summary>", "what they said may be missing.]"]
+)
 def test_nothing_else_is_a_note(text: str) -> None:
     assert not notes.is_note(text)
 

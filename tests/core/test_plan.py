@@ -162,7 +162,9 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
             cleared = draw(st.lists(st.builds(Clearing, st.integers(0, 3), texts, st.booleans()), max_size=2))
             pieces.append(Edited(index, tuple(cleared), draw(texts), draw(st.booleans())))
     pieces.insert(draw(st.integers(0, len(pieces))), Note(draw(st.sampled_from([NOTE, b'{"t":"\\ud800 \xc3\xa9"}']))))
-    return Checkpoint(covered, tuple(pieces), draw(texts), draw(st.integers(0, 2)), draw(texts), draw(st.integers(1, 9)))
+    return Checkpoint(
+        covered, tuple(pieces), draw(texts), draw(st.integers(0, 2)), draw(texts), draw(st.integers(1, 9))
+    )
 
 
 @settings(max_examples=150)
@@ -175,7 +177,15 @@ def test_untouched_items_are_stored_as_ranges() -> None:
     assert json.loads(Checkpoint(900, tuple(range(10, 900)), "t", 1).encode())["pieces"] == [[10, 900]]
 
 
-GOOD = {"v": 1, "covered": 3, "pieces": [{"note": "{}"}, [1, 2]], "strategy": "t", "level": 1, "archive": "", "number": 1}
+GOOD = {
+    "v": 1,
+    "covered": 3,
+    "pieces": [{"note": "{}"}, [1, 2]],
+    "strategy": "t",
+    "level": 1,
+    "archive": "",
+    "number": 1,
+}
 EDITED = {"index": 0, "cleared": [], "lead": "", "bare": False}
 
 
@@ -225,7 +235,11 @@ def some(own: View, view: View, random: Random) -> View:
     """Any plan, applied: a cut or not, things cleared, reasoning taken, a note of either kind."""
     size = len(view)
     start, stop = sorted(random.choices(range(size + 1), k=2))
-    places = [Clear(at, random.randrange(2), random.random() < 0.3) for at in range(size) if own_item(view, at) and random.random() < 0.2]
+    places = [
+        Clear(at, random.randrange(2), random.random() < 0.3)
+        for at in range(size)
+        if own_item(view, at) and random.random() < 0.2
+    ]
     clear = tuple(dict.fromkeys(place for place in places if not start <= place.item < stop))
     bare = tuple(at for at in range(size) if own_item(view, at) and not start <= at < stop and random.random() < 0.1)
     plan = Plan("t", start, stop, "omitted", clear, bare, continuation=stop == size > start)

@@ -143,7 +143,18 @@ def test_a_broken_call_without_id_freezes_no_later_cut() -> None:
 
 def test_a_turn_with_reasoning_is_cut_before_reasoning_only() -> None:
     """A28, A31."""
-    facts = [ask(), says("a"), answers("a"), thinks("b"), answers("b"), says("c"), answers("c"), thinks(), ask(), says()]
+    facts = [
+        ask(),
+        says("a"),
+        answers("a"),
+        thinks("b"),
+        answers("b"),
+        says("c"),
+        answers("c"),
+        thinks(),
+        ask(),
+        says(),
+    ]
     assert allowed(*facts) == [0, 3, 7, 8, 9, 10]
 
 

@@ -74,4 +74,6 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_another_word_can_be_asked_for() -> None:
-    assert UsageLines(b"usageMetadata").feed(b'data: {"usageMetadata":1}\ndata: {"usage":1}\n') == [b'{"usageMetadata":1}']
+    assert UsageLines(b"usageMetadata").feed(b'data: {"usageMetadata":1}\ndata: {"usage":1}\n') == [
+        b'{"usageMetadata":1}'
+    ]

@@ -36,7 +36,9 @@ def test_a_link_stands_for_the_whole_prefix(prints: list[bytes], data: st.DataOb
 
 def test_tenants_and_formats_share_no_link() -> None:
     same = entries(b"1" * 16)
-    links = [chain(*names, same)[0] for names in (("t", "f"), ("t", "g"), ("u", "f"), ("tf", ""), ("", "tf"), ("t\0", "f"))]
+    links = [
+        chain(*names, same)[0] for names in (("t", "f"), ("t", "g"), ("u", "f"), ("tf", ""), ("", "tf"), ("t\0", "f"))
+    ]
     assert len(set(links[:5])) == 5
 
 

@@ -48,7 +48,9 @@ def test_clearings_outside_the_cut_are_kept() -> None:
 
 def test_the_order_is_the_policys() -> None:
     assert plan(*LONG, target=100, combined_order=("sliding_window",)) == Plan("combined", 0, 12, "omitted")
-    assert plan(*LONG, target=10_000, combined_order=("summarize", "sliding_window")) == Plan("combined", 0, 16, "summary")
+    assert plan(*LONG, target=10_000, combined_order=("summarize", "sliding_window")) == Plan(
+        "combined", 0, 16, "summary"
+    )
 
 
 def test_a_later_window_does_not_take_the_summary_back() -> None:
@@ -58,7 +60,9 @@ def test_a_later_window_does_not_take_the_summary_back() -> None:
 
 
 def test_a_stage_that_can_not_act_is_skipped() -> None:
-    assert plan(*LONG, tokens=HEAVY, target=0, keep_recent_tool_results=9, keep_recent_messages=99) == Plan("combined", 0, 16, "summary")
+    assert plan(*LONG, tokens=HEAVY, target=0, keep_recent_tool_results=9, keep_recent_messages=99) == Plan(
+        "combined", 0, 16, "summary"
+    )
     assert plan(ask(), *rounds(5), target=0) == Plan("combined", clear=(Clear(2, 0), Clear(4, 0)))
 
 
@@ -74,7 +78,9 @@ def test_nothing_to_do_is_no_plan() -> None:
 def test_where_a_summary_costs_nothing_no_message_leaves_without_one() -> None:
     assert plan(*LONG, tokens=HEAVY, target=100, summary_is_free=True) == Plan("combined", 0, 12, "summary")
     only = ("tool_result_clearing", "sliding_window")
-    assert plan(*LONG, tokens=HEAVY, target=100, summary_is_free=True, combined_order=only) == Plan("combined", 0, 12, "omitted")
+    assert plan(*LONG, tokens=HEAVY, target=100, summary_is_free=True, combined_order=only) == Plan(
+        "combined", 0, 12, "omitted"
+    )
 
 
 def test_the_stages_agree_on_what_is_protected() -> None:
@@ -91,7 +97,9 @@ def test_a_pinned_item_between_two_cuts_stays() -> None:
     assert found == Plan("combined", 5, 13, "summary")
 
 
-@pytest.mark.parametrize("order", [("sliding_window", "summarize"), ("summarize", "sliding_window"), ("tool_result_clearing", "summarize")])
+@pytest.mark.parametrize(
+    "order", [("sliding_window", "summarize"), ("summarize", "sliding_window"), ("tool_result_clearing", "summarize")]
+)
 @settings(max_examples=150)
 @given(seed=st.integers(0, 2**32), keep=st.integers(1, 6), target=st.integers(0, 900))
 def test_one_plan_keeps_all_promises(order: tuple[str, ...], seed: int, keep: int, target: int) -> None:

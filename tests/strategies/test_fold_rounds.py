@@ -56,7 +56,17 @@ def test_nothing_but_whole_rounds() -> None:
 
 
 def test_with_reasoning_only_before_reasoning() -> None:
-    facts = [ask(), thinks("a"), answers("a"), says("b"), answers("b"), thinks("c"), answers("c"), thinks("d"), answers("d")]
+    facts = [
+        ask(),
+        thinks("a"),
+        answers("a"),
+        says("b"),
+        answers("b"),
+        thinks("c"),
+        answers("c"),
+        thinks("d"),
+        answers("d"),
+    ]
     assert plan(*facts, target=0) == fold(1, 7)
     assert plan(*facts, target=800) == fold(1, 5)
     responses = [ask(), reasoning(), says("a"), answers("a"), reasoning(), says("b"), answers("b")]
@@ -95,5 +105,10 @@ def test_the_question_and_the_open_round_are_never_in_it(seed: int, target: int)
     assert allowed[found.start]
     assert allowed[found.stop]
     assert not any(fact.pinned for fact in facts[found.start : found.stop])
-    left = [*facts[: found.start], note(), *(f for f in facts[found.start : found.stop] if f.stays), *facts[found.stop :]]
+    left = [
+        *facts[: found.start],
+        note(),
+        *(f for f in facts[found.start : found.stop] if f.stays),
+        *facts[found.stop :],
+    ]
     assert not rules.violations(left) - rules.violations(facts)

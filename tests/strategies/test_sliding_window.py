@@ -74,7 +74,9 @@ def test_requests_in_a_row_are_one_question() -> None:
 
 def test_results_are_never_parted_from_their_calls() -> None:
     for keep in range(1, 12):
-        found = cut(ask(), *rounds(2), says(), ask(), *rounds(1), says("x", "y"), answers("x", "y"), says(), ask(), keep=keep)
+        found = cut(
+            ask(), *rounds(2), says(), ask(), *rounds(1), says("x", "y"), answers("x", "y"), says(), ask(), keep=keep
+        )
         assert found
         assert found[1] in (3, 5, 6, 7, 9, 11, 12)
 
@@ -122,4 +124,9 @@ def test_a_window_is_always_valid(seed: int, keep: int, notice: bool, turns: int
     kept = [fact for fact in facts[found.start : found.stop] if fact.stays]
     left = [*facts[: found.start], *([note()] * notice), *kept, *facts[found.stop :]]
     assert not rules.violations(left) - rules.violations(facts)
-    assert len(facts) - found.stop >= keep or turns or found.stop in (request, len(facts)) or found.stop > len(facts) - keep
+    assert (
+        len(facts) - found.stop >= keep
+        or turns
+        or found.stop in (request, len(facts))
+        or found.stop > len(facts) - keep
+    )

@@ -83,7 +83,9 @@ def test_the_cut_ends_at_an_allowed_place() -> None:
 def test_a_running_turn_may_be_folded_whole() -> None:
     found = plan(rule(stays=True), ask(), says(), ask(), *rounds(2), protect_current_turn=False)
     assert found == Plan("summarize", 1, 8, "summary", continuation=True)
-    assert plan(ask(), thinks("a"), answers("a"), protect_current_turn=False) == Plan("summarize", 0, 3, "summary", continuation=True)
+    assert plan(ask(), thinks("a"), answers("a"), protect_current_turn=False) == Plan(
+        "summarize", 0, 3, "summary", continuation=True
+    )
 
 
 def test_a_pending_question_stays_all_the_same() -> None:

@@ -84,7 +84,16 @@ def test_an_input_that_two_results_answer_is_cleared_once() -> None:
 
 
 def test_tools_that_are_excluded_keep_their_results() -> None:
-    facts = [ask(), says("a", tool="memory"), answers("a"), *rounds(1), says("", tool="skill"), answers("", tool="skill"), says(), ask()]
+    facts = [
+        ask(),
+        says("a", tool="memory"),
+        answers("a"),
+        *rounds(1),
+        says("", tool="skill"),
+        answers("", tool="skill"),
+        says(),
+        ask(),
+    ]
     excluded = frozenset({"memory", "skill"})
     assert cleared(*facts, keep=0, exclude_tools=excluded) == [4]
     assert cleared(*facts, keep=0, clear_tool_inputs=True, exclude_tools=excluded) == [4, 3]
