@@ -17,12 +17,21 @@ from app.core import jsonspan
 from app.core.view import Slice
 from app.ports import Archive
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{400,}={0,2}\Z")
-_DATA_URL = re.compile(r"data:([\w.+/-]{1,80})(?:;[\w=.-]{1,40})*;base64,")
+LONG = 400
+"""Characters: shorter base64 stays as it is."""
+_BASE64 = re.compile(rf"[A-Za-z0-9+/_-]{{{LONG},}}={{0,2}}")
+_DATA_URL = re.compile(rf"data:([\w.+/-]{{1,80}})(?:;[\w=.-]{{1,40}})*;base64,({_BASE64.pattern})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+MAX_ADDRESS = 2_000
+"""Characters."""
 MAX_LINKS = 1_000
 """Archives that reading one follows back at most."""
 _MEDIA_KEYS = ("media_type", "mimeType", "mime_type", "format")
+_AUDIO = frozenset({"wav", "mp3", "flac", "opus", "aac", "pcm16", "ogg", "m4a"})
+_BEGINNINGS = {
+    "iVBORw0KGgo": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp", "JVBERi0": "application/pdf",
+}  # fmt: skip
+"""How the base64 of media begins that come without a word of what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +88,38 @@ def id_in(address: str) -> str:
     return found[1] if found else ""
 
 
+def usable(address: str) -> bool:
+    """May an address that a sink gave out stand in a note and in a header? One line, and not longer than what it stands for."""
+    return len(address) <= MAX_ADDRESS and address.isprintable()
+
+
 def stamp(when: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 class Archives(Protocol):
     async def get_archive(self, archive_id: str) -> Archive | None: ...
+
+
+class Shelf(Archives, Protocol):
+    async def put_archive(self, archive: Archive) -> None: ...
+
+
+class InStore:
+    """The sink that is there without any configuration: archives lie in the store."""
+
+    name = "store"
+    addresses = False
+
+    def __init__(self, store: Shelf) -> None:
+        self._store = store
+
+    async def put(self, archive: Archive) -> str | None:
+        await self._store.put_archive(archive)
+        return None
+
+    async def get_archive(self, archive_id: str) -> Archive | None:
+        return await self._store.get_archive(archive_id)
 
 
 async def whole(store: Archives, archive: Archive) -> dict[str, Any]:
@@ -104,26 +139,27 @@ async def whole(store: Archives, archive: Archive) -> dict[str, Any]:
 
 
 def sanitised(value: Any) -> Any:
-    """The value with base64 media replaced by a line that says what was there."""
+    """The value with long base64 media replaced by a line that says what was there; all other text stays, word for word."""
     if isinstance(value, dict):
-        kind = next((str(value[key]) for key in _MEDIA_KEYS if isinstance(value.get(key), str)), "")
-        return {key: _placeholder(inner, kind) if key == "data" else sanitised(inner) for key, inner in value.items()}
+        kind = next((value[key] for key in _MEDIA_KEYS if isinstance(value.get(key), str)), "")
+        told = "/" in kind or kind in _AUDIO
+        return {key: _medium(inner, kind) if key == "data" and told else sanitised(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [sanitised(inner) for inner in value]
-    return _placeholder(value, "") if isinstance(value, str) else value
+    if not isinstance(value, str) or len(value) < LONG:
+        return value
+    kind = next((kind for start, kind in _BEGINNINGS.items() if value.startswith(start)), "")
+    if kind and _BASE64.fullmatch(value):
+        return _told(kind, value)
+    return _DATA_URL.sub(lambda found: _told(found[1], found[2]), value)
 
 
-def _placeholder(value: Any, kind: str) -> Any:
-    if not isinstance(value, str):
-        return sanitised(value)
-    if found := _DATA_URL.match(value):
-        return _told(found[1], len(value) - found.end())
-    if kind and _BASE64.match(value):
-        return _told(kind, len(value))
-    return value
+def _medium(value: Any, kind: str) -> Any:
+    """What lies where a medium of this kind has its data."""
+    return _told(kind, value) if isinstance(value, str) and _BASE64.fullmatch(value) else sanitised(value)
 
 
-def _told(kind: str, length: int) -> str:
-    family = kind.split("/", 1)[0] if "/" in kind else "media"
-    noun = {"image": "image data", "audio": "audio data", "video": "video data"}.get(family, "data")
-    return f"[base64 {noun}: {length * 3 // 4} bytes, {kind}]"
+def _told(kind: str, data: str) -> str:
+    family = "audio" if kind in _AUDIO else kind.split("/", 1)[0]
+    noun = f"{family} data" if family in ("image", "audio", "video") else "data"
+    return f"[base64 {noun}: {len(data.rstrip('=')) * 3 // 4} bytes, {kind}]"

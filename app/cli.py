@@ -13,6 +13,7 @@ import typer
 
 from app import __version__
 from app.errors import ConfigInvalid, StoreFailed
+from app.own.loading import loadable
 from app.settings import Settings, load
 
 DEFAULT_FILE = Path("config/compactd.yaml")
@@ -41,10 +42,12 @@ def _fail(lines: list[str]) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _settings(config: Path | None) -> Settings:
+def _settings(config: Path | None, code: bool = False) -> Settings:
+    """`code`: the operator's own code that they name is looked for too."""
     file = _file(config)
     try:
-        return load(Path(file) if file else None, _environment())
+        settings = load(Path(file) if file else None, _environment())
+        return loadable(settings) if code else settings
     except ConfigInvalid as invalid:
         _fail(invalid.faults)
 
@@ -95,7 +98,7 @@ def _greet(settings: Settings, file: str | None) -> None:
 @cli.command()
 def check(config: Config = None) -> None:
     """Check the configuration: every fault at once, or what it comes to."""
-    settings = _settings(config)
+    settings = _settings(config, code=True)
     typer.echo(f"{_file(config) or 'built-in defaults'}: sound")
     for name, upstream in settings.upstreams.items():
         typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
@@ -123,7 +126,7 @@ def preview(
     except (OSError, UnicodeDecodeError) as fault:
         _fail([f"{file} can't be read: {getattr(fault, 'strerror', None) or 'not UTF-8'}"])
     request = Preview(path=path or _guessed_path(text), body=text, policy=policy)
-    result = asyncio.run(told(_settings(config), request))
+    result = asyncio.run(told(_settings(config, code=True), request))
     if "error" in result:
         _fail([result["error"]])
     forwarded = result.pop("body")
@@ -181,14 +184,18 @@ def archive_show(
 ) -> None:
     """One archive as JSON, with everything that was removed before it."""
     from app.archive import id_in, whole
+    from app.edge.archives import open_archives
+
+    url = _settings(config).archive.url
 
     async def read(store: Any) -> Any:
-        archive = await store.get_archive(id_in(archive_id) or archive_id)
-        return await whole(store, archive) if archive else None
+        archives = open_archives(url, store)
+        archive = await archives.get_archive(id_in(archive_id) or archive_id)
+        return await whole(archives, archive) if archive else None
 
     document = _in_store(config, read)
     if document is None:
-        _fail([f"There is no archive {archive_id!r} in the store (any more)."])
+        _fail([f"There is no archive {archive_id!r} (any more)."])
     typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 

@@ -20,7 +20,7 @@ from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.reading import Reader
 from app.keeping import Keeper
-from app.ports import Counter, Recorder, SharedStore, Summarizer
+from app.ports import ArchiveSink, Counter, Recorder, SharedStore, Summarizer
 from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
 from app.rewriting import Attempt, Rewriter
@@ -43,8 +43,9 @@ class Compactor:
         recorder: Recorder,
         public_base: str,
         counter: Counter | None = None,
+        archives: ArchiveSink | None = None,
     ) -> None:
-        self._keeper = Keeper(store, recorder, public_base)
+        self._keeper = Keeper(store, recorder, public_base, archives)
         self._rewriter = Rewriter(summarizer, self._keeper, recorder)
         self._preparer = Preparer(self._rewriter, self._keeper, recorder)
         self._counter = counter
@@ -153,9 +154,9 @@ class Compactor:
             return self._forward(context, attempt)
         if attempt.settled_elsewhere:
             return await self._decide(context.ask)
-        if draft and not await self._keeper.archive(context, draft, attempt):
-            draft = None
-            attempt = await self._rewriter.without_archive(context, attempt)
+        if draft:
+            address = await self._keeper.archive(context, draft, attempt) or ""
+            draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)
         view = await self._keeper.save(context, attempt, draft)
         return self._forward(replace(context, view=view), "threshold", new=True)
 

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from app import counting
-from app.archive import Draft, draft_archive, draft_of_result
+from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
 from app.core.plan import Checkpoint, checkpoint_of, left, replay
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
 from app.ports import (
+    Archive,
+    ArchiveSink,
     Compaction,
     Found,
     Recorder,
@@ -52,13 +54,20 @@ def _prepared(context: Context) -> str:
     return f"{context.ask.tenant} prepared {context.ask.policy.name}"
 
 
+SINK_SECONDS = 15
+"""How long an archive may take to be written. A request waits for it: its recap must not name what is not there."""
 DECODED = 2_000
 """Checkpoints that are kept decoded. They are immutable, so this needs no invalidation."""
 
 
 class Keeper:
-    def __init__(self, store: SharedStore, recorder: Recorder, public_base: str) -> None:
+    def __init__(
+        self, store: SharedStore, recorder: Recorder, public_base: str, sink: ArchiveSink | None = None
+    ) -> None:
         self._store = store
+        self._sink = sink or InStore(store)
+        # Where an address has to be known before anything is written.
+        self._shelf: ArchiveSink = InStore(store) if self._sink.addresses else self._sink
         self._recorder = recorder
         self._base = public_base
         self._decoded: dict[bytes, Checkpoint] = {}
@@ -125,12 +134,8 @@ class Keeper:
             record = await asyncio.to_thread(
                 draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
             )
-            try:
-                await self._store.put_archive(record)
-            except StoreFailed as fault:
-                self._recorder.archived("store", type(fault).__name__)
+            if await self._put(self._shelf, record) is None:
                 continue
-            self._recorder.archived("store", "ok")
             if len(self._cut) >= DECODED:
                 self._cut.clear()
             self._cut.add(draft.id)
@@ -144,20 +149,26 @@ class Keeper:
         number = (context.checkpoint.number if context.checkpoint else 0) + 1
         return draft_archive(self._base, context.ask.tenant, context.session, context.chain, number)
 
-    async def archive(self, context: Context, draft: Draft, attempt: Attempt) -> bool:
-        """Store what leaves. False: it could not be stored."""
+    async def archive(self, context: Context, draft: Draft, attempt: Attempt) -> str | None:
+        """Store what leaves. The address that it can be read at, "" if nobody told any; None: it could not be stored."""
         ask, before = context.ask, context.checkpoint.archive if context.checkpoint else ""
         items = [(index, context.client.raws[index]) for index in left(context.view, attempt.view)]
         record = await asyncio.to_thread(
             draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name
         )
+        told = await self._put(self._sink, record)
+        return draft.address if told is not None and not self._sink.addresses else told
+
+    async def _put(self, sink: ArchiveSink, record: Archive) -> str | None:
+        """The address that the sink gave it ("" for none), None where it failed: whatever a sink does, no request fails with it."""
         try:
-            await self._store.put_archive(record)
-        except StoreFailed as fault:
-            self._recorder.archived("store", type(fault).__name__)
-            return False
-        self._recorder.archived("store", "ok")
-        return True
+            async with asyncio.timeout(SINK_SECONDS):
+                told = await sink.put(record)
+        except Exception as fault:
+            self._recorder.archived(sink.name, type(fault).__name__)
+            return None
+        self._recorder.archived(sink.name, "ok")
+        return told if told and usable(told) else ""
 
     async def save(self, context: Context, attempt: Attempt, draft: Draft | None) -> View:
         """Keep the checkpoint and its record. If another replica settled this prefix first, its outcome counts: the view of that.

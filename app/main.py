@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from app.compactor import Compactor
 from app.core import tokens
 from app.edge import memory
+from app.edge.archives import open_archives
 from app.edge.counters import ProviderCounter
 from app.edge.exchange import Wiring
 from app.edge.headers import digest
@@ -46,10 +47,11 @@ class App:
             archive_ttl=kept.archive_ttl,
         )  # fmt: skip
         self.store = Guarded(store, kept.timeout, recorder)
+        self.archives = open_archives(settings.archive.url, self.store)
         self._upstream = Upstream(max_connections=limits.max_connections)
         summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics)
         counter = ProviderCounter(lambda: self.relay.wiring, self._upstream)
-        compactor = Compactor(self.store, summarizer, recorder, settings.public_base, counter)
+        compactor = Compactor(self.store, summarizer, recorder, settings.public_base, counter, self.archives)
         self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
         self._operations = operations(self)
 
@@ -68,6 +70,7 @@ class App:
         memory.settle()
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        await self.relay.settled()
         await self._upstream.aclose()
         await self.store.close()
         await send({"type": "lifespan.shutdown.complete"})
@@ -76,8 +79,9 @@ class App:
         """Take over changed settings for new requests. What only a start can change (listen, store) stays as it was."""
         settings = self._read_again()
         if settings is not None:
-            self.settings = settings
-            self.relay.wiring = _wiring(settings)
+            wiring = _wiring(settings)
+            wiring.registry.remember(self.relay.wiring.registry)
+            self.settings, self.relay.wiring = settings, wiring
 
 
 def _wiring(settings: Settings) -> Wiring:

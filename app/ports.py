@@ -173,6 +173,28 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
+class ArchiveSink(Protocol):
+    """Where archives are written, and where they can be read again."""
+
+    @property
+    def name(self) -> str:
+        """store, file, s3 or own: a metric's label."""
+        ...
+
+    @property
+    def addresses(self) -> bool:
+        """Does it give out addresses of its own? Then nobody knows where an archive is before it was put."""
+        ...
+
+    async def put(self, archive: Archive) -> str | None:
+        """Write it. Where it can be read, None for the address that compactd derives. May raise anything."""
+        ...
+
+    async def get_archive(self, archive_id: str) -> Archive | None:
+        """Raises StoreFailed."""
+        ...
+
+
 class SharedStore(Store, Protocol):
     """A store that answers in time whatever happens to the real one behind it."""
 

@@ -52,8 +52,11 @@ class Preparer:
                 attempt = await self._rewriter.attempt(context, draft)
                 if isinstance(attempt, str) or attempt.settled_elsewhere:
                     return
-                if draft and not await self._keeper.archive(context, draft, attempt):
-                    return
+                if draft:
+                    address = await self._keeper.archive(context, draft, attempt)
+                    if address is None:
+                        return
+                    draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)
                 await self._keeper.put_prepared(context, attempt, draft)
                 self._recorder.note("summary_prepared", strategy=attempt.strategy)
             if len(self._done) >= REMEMBERED:

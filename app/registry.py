@@ -90,6 +90,10 @@ class Registry:
         if window >= LEAST_WINDOW:
             self._remember(self._learnt, (model[:LONGEST_NAME], upstream), window)
 
+    def remember(self, other: Registry) -> None:
+        """Take over the windows that another registry has learnt, as after a change of the configuration."""
+        self._learnt.update(other._learnt)
+
     def learn_quirk(self, model: str, quirk: str) -> None:
         """Remember what a refusal gave away about a model."""
         model = model[:LONGEST_NAME]

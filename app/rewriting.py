@@ -28,7 +28,7 @@ from app.strategies.fold_rounds import FoldRounds
 from app.summaries.recap import recap
 from app.thinking import bound
 
-LEAST_SHARE_OF_EXCESS = 0.25
+LEAST_SHARE_OF_EXCESS = 0.4
 """A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
 and steps still have to be large and rare."""
 MODELLESS = frozenset({"sliding_window", "tool_result_clearing"})
@@ -161,13 +161,15 @@ class Rewriter:
         """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""
         await self._filler.settled(context)
 
-    async def without_archive(self, context: Context, attempt: Attempt) -> Attempt:
-        """The same attempt where what leaves could not be archived: nothing refers to an archive."""
+    async def readdressed(self, context: Context, attempt: Attempt, draft: Draft, address: str) -> tuple[Draft | None, Attempt]:
+        """The same attempt with what its notes say of the archive put right: where it is now, or nothing ("")."""
+        if address == draft.address:
+            return draft, attempt
         view = context.view
         for step in attempt.steps:
-            view = self._applied(context, view, step, "")
+            view = self._applied(context, view, step, address)
         await counting.fill(context.reader, view)
-        return replace(attempt, view=view)
+        return replace(draft, address=address) if address else None, replace(attempt, view=view)
 
     def goal(self, context: Context, view: View, level: int) -> Goal:
         """What the policy asks of a strategy, in local tokens of the view's items."""
@@ -191,9 +193,15 @@ class Rewriter:
     # Filling the hole
 
     async def _filled(self, context: Context, view: View, plan: Plan, extractive: bool = False) -> Step:
-        """The plan with its summary. Raises SummaryFailed."""
+        """The plan with its summary. Raises SummaryFailed, and NotCompactable before a summary is paid for in vain."""
         if plan.note != "summary" or not plan.cuts:
             return Step(plan)
+        touched = [*(place.item for place in plan.clear), *plan.bare]
+        reach = max(covered(view, plan), *(origin(view.pieces[at]) + 1 for at in touched), 0)
+        if context.found.quarantined >= reach:
+            raise NotCompactable("quarantined")
+        if reason := _too_little(context, tokens_after(view, plan)):
+            raise NotCompactable(reason)
         items = seen(context, view, range(plan.start, plan.stop))
         leaving = sum(max(0, view.entries[at].tokens) for at in range(plan.start, plan.stop))
         room = self._room(context, view, plan, leaving)
@@ -241,14 +249,19 @@ class Rewriter:
         if context.found.quarantined >= after.covered > 0:
             return "quarantined"
         await counting.fill(context.reader, after)
-        freed = (context.view.tokens - after.tokens) * context.counted.ratio
-        if freed <= 0:
-            return "no_gain"
-        policy, window = context.ask.policy, context.ask.model.context_window
-        if freed < policy.clear_at_least_tokens(window):
-            return "gain_too_small"
-        excess = context.counted.now - policy.target_tokens(window)
-        return "gain_too_small" if policy.clear_at_least and freed < excess * LEAST_SHARE_OF_EXCESS else ""
+        return _too_little(context, after.tokens)
+
+
+def _too_little(context: Context, after: int) -> str:
+    """Why it is not worth a cache miss to come down to so many local tokens, "" if it is."""
+    freed = (context.view.tokens - after) * context.counted.ratio
+    if freed <= 0:
+        return "no_gain"
+    policy, window = context.ask.policy, context.ask.model.context_window
+    if freed < policy.clear_at_least_tokens(window):
+        return "gain_too_small"
+    excess = context.counted.now - policy.target_tokens(window)
+    return "gain_too_small" if policy.clear_at_least and freed < excess * LEAST_SHARE_OF_EXCESS else ""
 
 
 def covered(view: View, plan: Plan) -> int:

@@ -83,6 +83,19 @@ _DECODERS: dict[str, Callable[[], _Decoder]] = {
     "br": _Brotli,
     "zstd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(),
 }
+
+
+def codings(header: str) -> list[str]:
+    """The names in a `content-encoding`, without those that change nothing."""
+    return [name for part in header.split(",") if (name := part.strip().lower()) not in ("", "identity")]
+
+
+def decoder_for(header: str) -> _Decoder | None:
+    """For an answer that comes in pieces; None for no coding, and for one that can't be undone."""
+    names = codings(header)
+    return _DECODERS[names[0]]() if len(names) == 1 and names[0] in _DECODERS else None
+
+
 _FAULTS = (zlib.error, brotli.error, zstandard.ZstdError, ValueError)
 
 
@@ -142,9 +155,8 @@ class Watcher:
     def __init__(self, form: Format, content_type: str, coding: str) -> None:
         self.usage: Usage | None = None
         self._form = form
-        names = [part.strip().lower() for part in coding.split(",") if part.strip().lower() not in ("", "identity")]
-        self._decoder = _DECODERS[names[0]]() if len(names) == 1 and names[0] in _DECODERS else None
-        self._blind = bool(names) and self._decoder is None
+        self._decoder = decoder_for(coding)
+        self._blind = self._decoder is None and bool(codings(coding))
         self._lines = UsageLines() if "event-stream" in content_type else None
         self._json: list[bytes] = []
         self._size = 0

@@ -151,7 +151,12 @@ def credentials(headers: Headers, query: bytes) -> list[str]:
     given = [headers.get(name, "") for name in CREDENTIALS]
     if b"key=" in query:
         given += parse_qs(query.decode("latin-1")).get("key", [])
-    return [_BEARER.sub("", key).strip() for key in given if key]
+    return [without_bearer(key) for key in given if key]
+
+
+def without_bearer(value: str) -> str:
+    """The key in an `Authorization` header's value; schemes may be written in either case."""
+    return _BEARER.sub("", value).strip()
 
 
 def credentials_hash(headers: Headers, query: bytes) -> str:

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 
 from app import __version__
 from app.archive import address_of, whole
+from app.edge.headers import without_bearer
 from app.edge.preview import Preview, preview
 from app.errors import StoreFailed
 from app.ports import Archive
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from app.main import App
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+Cursor = Annotated[str, Query(max_length=400)]
+Limit = Annotated[int, Query(ge=1, le=200)]
 _CLOSED = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
@@ -38,7 +41,7 @@ def operations(app: App) -> FastAPI:
         """Raises 401 without the token, 403 for a request that did not come to a loopback name."""
         settings = app.settings
         if settings.admin.token is not None:
-            given = request.headers.get("authorization", "").removeprefix("Bearer ")
+            given = without_bearer(request.headers.get("authorization", ""))
             if not hmac.compare_digest(given.encode(), settings.admin.token.get_secret_value().encode()):
                 raise HTTPException(
                     401, "Send the admin token as `Authorization: Bearer …`.", {"www-authenticate": "Bearer"}
@@ -51,8 +54,6 @@ def operations(app: App) -> FastAPI:
             raise HTTPException(403, "Without `admin.token` this answers under a loopback name only.")
 
     admins = [Depends(admin)]
-    Cursor = Annotated[str, Query(max_length=400)]
-    Limit = Annotated[int, Query(ge=1, le=200)]
 
     @api.exception_handler(StoreFailed)
     async def _store_failed(request: Request, fault: StoreFailed) -> JSONResponse:  # noqa: ARG001
@@ -89,10 +90,10 @@ def operations(app: App) -> FastAPI:
         """The whole conversation up to this compaction, by its address."""
         if app.settings.archive.access == "admin":
             admin(request)
-        archive = await app.store.get_archive(archive_id)
+        archive = await app.archives.get_archive(archive_id)
         if archive is None or not hmac.compare_digest(archive.capability.encode(), capability.encode()):
             raise HTTPException(404, "There is no archive at this address (any more).")
-        return JSONResponse(await whole(app.store, archive), headers=_CLOSED)
+        return JSONResponse(await whole(app.archives, archive), headers=_CLOSED)
 
     @api.get("/compactd/api/archives", tags=["archives"], dependencies=admins)
     async def archives(session: str = "", cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
@@ -102,10 +103,10 @@ def operations(app: App) -> FastAPI:
     @api.get("/compactd/api/archives/{archive_id}", tags=["archives"], dependencies=admins)
     async def archive(archive_id: str) -> dict[str, Any]:
         """One archive with everything that was removed before it."""
-        found = await app.store.get_archive(archive_id)
+        found = await app.archives.get_archive(archive_id)
         if found is None:
             raise HTTPException(404, "There is no such archive (any more).")
-        return await whole(app.store, found)
+        return await whole(app.archives, found)
 
     @api.get("/compactd/api/sessions", tags=["sessions"], dependencies=admins)
     async def sessions(cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:

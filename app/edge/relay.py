@@ -20,6 +20,7 @@ from app.edge.bodies import ClientGone, Watcher, take_body
 from app.edge.exchange import Exchange, Receive, Refused, Send, Wiring
 from app.edge.forwarding import ask_upstream, failure
 from app.edge.headers import Headers, returned
+from app.edge.keepalive import kept_alive
 from app.edge.reception import admit, ask_of, authenticate
 from app.edge.record import RequestRecorder
 from app.edge.routing import Route
@@ -28,6 +29,9 @@ from app.edge.upstream import Upstream
 from app.errors import NotCompactable, UpstreamFailed
 from app.formats import FORMATS
 from app.formats.base import Target
+
+SETTLING = 2.0
+"""Seconds that the last requests' records get when compactd stops."""
 
 
 class Relay:
@@ -93,7 +97,8 @@ class Relay:
         began = time.perf_counter()
         try:
             exchange.ask = ask_of(exchange, route, target)
-            exchange.forward(await self._compactor.decide(exchange.ask))
+            async with kept_alive(exchange, target):
+                exchange.forward(await self._compactor.decide(exchange.ask))
         except NotCompactable as refusal:
             self._pass_untouched(exchange, refusal.reason)
         except Refused:
@@ -159,6 +164,11 @@ class Relay:
             task = asyncio.create_task(self._compactor.settle(outcome, usage.input if usage else 0))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
+
+    async def settled(self) -> None:
+        """What requests leave behind is stored; asked once, when no request comes any more."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=SETTLING)
 
     async def _answer(self, exchange: Exchange, status: int, code: str, message: str) -> None:
         """An answer of compactd's own, in the shape of the format that the client speaks."""

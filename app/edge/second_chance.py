@@ -1,8 +1,8 @@
 """What is done when a provider refuses: at most once per request, and before any byte of an answer went to the client.
 
 Refused as malformed, though the client's own request might not have been: the client's own is sent instead. Refused as too long: it is
-compacted (more), with the window that the provider names. Everything else (rate limits, refusals, faults) is the client's to see, exactly as
-it came: agents read the wording.
+compacted (more), with the window that the provider names. Everything else (rate limits, refusals, faults) is the client's to see, exactly
+as it came: agents read the wording.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ SIGTERM begins a drain: `/readyz` says 503 at once, new requests are refused in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing.connection
 import os
 import signal
@@ -24,6 +25,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from app.edge import log
 from app.edge.protocol import Protocol
 from app.errors import ConfigInvalid
+from app.own.loading import loadable
 from app.settings import Settings, load
 
 
@@ -58,7 +60,7 @@ class Server(uvicorn.Server):
 
 def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:
     """Raises ConfigInvalid with all faults."""
-    return load(Path(file) if file else None, os.environ, overrides)
+    return loadable(load(Path(file) if file else None, os.environ, overrides))
 
 
 def config_for(settings: Settings, app: Any) -> uvicorn.Config:
@@ -70,11 +72,10 @@ def config_for(settings: Settings, app: Any) -> uvicorn.Config:
     )  # fmt: skip
 
 
-def build(file: str | None, overrides: dict[str, object]) -> Any:
-    """The app of this process, with logging set up."""
+def build(settings: Settings, file: str | None, overrides: dict[str, object]) -> Any:
+    """The app of this process, with logging set up; `file` and `overrides` are for reading the configuration again."""
     from app.main import App
 
-    settings = read_settings(file, overrides)
     log.configure(settings)
 
     def again() -> Settings | None:
@@ -94,14 +95,15 @@ def serve(file: str | None, overrides: dict[str, object]) -> None:
     """Run until stopped. Raises ConfigInvalid before anything is opened."""
     settings = read_settings(file, overrides)
     if settings.listen.workers == 1:
-        app = build(file, overrides)
+        app = build(settings, file, overrides)
         Server(config_for(settings, app), app).run()
         return
     _serve_workers(settings, file, overrides)
 
 
 def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, object]) -> None:
-    """Several processes on one socket; one that dies is replaced, signals reach all of them."""
+    """Several processes on one socket; one that dies is replaced, with the last sound configuration; signals reach all of them."""
+    log.configure(settings)
     with tempfile.TemporaryDirectory(prefix="compactd-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         listener = config_for(settings, None).bind_socket()
@@ -109,7 +111,7 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
         spawn = multiprocessing.get_context("spawn")
 
         def start() -> SpawnProcess:
-            process = spawn.Process(target=_work, args=(file, overrides, listener))
+            process = spawn.Process(target=_work, args=(settings, file, overrides, listener))
             process.start()
             return process
 
@@ -117,8 +119,11 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
         stopping = False
 
         def pass_on(sig: int, frame: Any) -> None:  # noqa: ARG001
-            nonlocal stopping
+            nonlocal stopping, settings
             stopping = stopping or sig != signal.SIGHUP
+            if sig == signal.SIGHUP:
+                with contextlib.suppress(ConfigInvalid):  # the workers tell what is wrong
+                    settings = read_settings(file, overrides)
             for process in processes:
                 if process.pid is not None and process.is_alive():
                     os.kill(process.pid, sig)
@@ -138,6 +143,6 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
                 processes[at] = start()
 
 
-def _work(file: str | None, overrides: dict[str, object], listener: socket.socket) -> None:
-    app = build(file, overrides)
-    Server(config_for(app.settings, app), app).run(sockets=[listener])
+def _work(settings: Settings, file: str | None, overrides: dict[str, object], listener: socket.socket) -> None:
+    app = build(settings, file, overrides)
+    Server(config_for(settings, app), app).run(sockets=[listener])

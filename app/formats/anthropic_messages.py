@@ -59,6 +59,7 @@ class AnthropicMessages:
     counted: ClassVar[tuple[str, ...]] = ("system", "tools", "output_config")
     auth_header: ClassVar[str] = "x-api-key"
     terminal: ClassVar[tuple[bytes, ...]] = (b"message_stop",)
+    keepalive: ClassVar[bytes] = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def target(self, path: str) -> Target | None:
         return Target(self.name) if _PATH.search(path) else None
@@ -248,6 +249,10 @@ class AnthropicMessages:
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
         return dump({"type": "error", "error": {"type": kind, "message": message, "code": code}})
+
+    def stream_error(self, status: int, code: str, message: str) -> bytes:
+        """source: https://platform.claude.com/docs/en/build-with-claude/streaming#error-events"""
+        return b"event: error\ndata: " + self.error(status, code, message) + b"\n\n"
 
 
 def _system_facts(item: Mapping[str, Any], blocks: list[Block] | None) -> Facts:

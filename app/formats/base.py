@@ -86,6 +86,8 @@ class Format(Protocol):
     """the header that carries the key of this format's own provider"""
     terminal: ClassVar[tuple[bytes, ...]]
     """what the last event of a stream contains; a client that leaves after it has not aborted"""
+    keepalive: ClassVar[bytes]
+    """what may stand in an event stream before its first event, and is ignored by this format's clients"""
 
     def target(self, path: str) -> Target | None:
         """Is this path (upstream prefix taken off, percent-decoded) one whose requests carry a conversation in this format?"""
@@ -182,6 +184,10 @@ class Format(Protocol):
 
     def error(self, status: int, code: str, message: str) -> bytes:
         """An error of compactd's own in this format's shape (JSON text)."""
+        ...
+
+    def stream_error(self, status: int, code: str, message: str) -> bytes:
+        """The same as an event of a stream that is open already. `code` and `message` may be the provider's own."""
         ...
 
 

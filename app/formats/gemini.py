@@ -65,6 +65,8 @@ class Gemini:
     )  # fmt: skip
     auth_header: ClassVar[str] = "x-goog-api-key"
     terminal: ClassVar[tuple[bytes, ...]] = (b'"finishReason"',)
+    # A blank line: Google's clients take a comment for an error, or lose the event after it. source: maximhq/bifrost#6240, #6804
+    keepalive: ClassVar[bytes] = b"\n\n"
 
     def target(self, path: str) -> Target | None:
         found = _PATH.search(path)
@@ -235,6 +237,9 @@ class Gemini:
         name = _STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "UNAVAILABLE")
         info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": code, "domain": "compactd"}
         return dump({"error": {"code": status, "message": message, "status": name, "details": [info]}})
+
+    def stream_error(self, status: int, code: str, message: str) -> bytes:
+        return b"data: " + self.error(status, code, message) + b"\n\n"
 
 
 def _is_text(part: Any) -> bool:

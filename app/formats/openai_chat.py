@@ -47,6 +47,8 @@ class OpenAIChat:
     counted: ClassVar[tuple[str, ...]] = ("tools", "functions", "response_format", "prediction")
     auth_header: ClassVar[str] = "authorization"
     terminal: ClassVar[tuple[bytes, ...]] = (b"[DONE]",)
+    # A comment, without a blank line behind it: some clients take that for an event. source: theopenco/llmgateway#2334
+    keepalive: ClassVar[bytes] = b": compacting\n"
 
     def target(self, path: str) -> Target | None:
         return Target(self.name) if _PATH.search(path) else None
@@ -264,6 +266,9 @@ class OpenAIChat:
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+    def stream_error(self, status: int, code: str, message: str) -> bytes:
+        return b"data: " + self.error(status, code, message) + b"\n\n"
 
 
 def _call(ident: str, inner: Any, path: Path) -> Call:

@@ -68,6 +68,8 @@ class OpenAIResponses:
         b"response.failed",
         b'"total_tokens"',
     )
+    # A comment, without a blank line behind it: some clients take that for an event. source: theopenco/llmgateway#2334
+    keepalive: ClassVar[bytes] = b": compacting\n"
 
     def target(self, path: str) -> Target | None:
         return Target(self.name) if _PATH.search(path) else None
@@ -260,6 +262,11 @@ class OpenAIResponses:
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+    def stream_error(self, status: int, code: str, message: str) -> bytes:  # noqa: ARG002  # the event has no room for a status
+        """An `error` event; source: https://developers.openai.com/api/reference/resources/responses/streaming-events."""
+        event = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
+        return b"event: error\ndata: " + dump(event) + b"\n\n"
 
 
 def _answered(body: Any) -> tuple[Mapping[str, Any], list[Any]]:

@@ -23,10 +23,22 @@ class Busy(Exception):
     """Too many earlier calls have not returned yet."""
 
 
+class Escaped(Exception):
+    """It raised what would stop more than itself (SystemExit, a cancellation that nobody wanted); the text is that exception's type."""
+
+
 async def call(function: Callable[..., Any], *args: Any) -> Any:
-    """What the function returns. Raises what it raises, Busy, or whatever a timeout around this does."""
-    result = function(*args) if waits(function) else await _in_thread(function, *args)
-    return await result if inspect.isawaitable(result) else result
+    """What the function returns. Raises what it raises, Escaped, Busy, or what a timeout around this does."""
+    try:
+        result = function(*args) if waits(function) else await _in_thread(function, *args)
+        return await result if inspect.isawaitable(result) else result
+    except asyncio.CancelledError as fault:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise Escaped(type(fault).__name__) from None
+    except SystemExit as fault:
+        raise Escaped(type(fault).__name__) from None
 
 
 def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
@@ -43,7 +55,7 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         try:
             outcome: tuple[Callable[[Any], None], Any] = (future.set_result, function(*args))
         except (StopIteration, GeneratorExit) as fault:  # no future takes these
-            outcome = (future.set_exception, RuntimeError(type(fault).__name__))
+            outcome = (future.set_exception, Escaped(type(fault).__name__))
         except BaseException as fault:
             outcome = (future.set_exception, fault)
         finally:

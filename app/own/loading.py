@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def loadable(settings: Settings) -> Settings:
                 load(name)
             except NotLoadable as wrong:
                 faults.append(f"{option}: {wrong}")
+    if (settings.archive.url or "").startswith("s3://") and find_spec("obstore") is None:
+        faults.append("archive.url: s3:// needs the obstore package; install compactd[s3]")
     if faults:
         raise ConfigInvalid(faults)
     return settings

@@ -18,7 +18,7 @@ from app.core.transcript import Part, Seen, transcript
 from app.core.view import Facts, View, origin
 from app.errors import NotCompactable, SummaryFailed
 from app.filling import LEAST_RECAP, SETTLED, Filler, seen
-from app.own.calling import Busy, call
+from app.own.calling import Busy, Escaped, call
 from app.own.contract import CompactionContext, CompactionPlan, CompactionUsage, Message, Rendered
 from app.own.listed import listed
 from app.own.loading import NotLoadable, load
@@ -75,12 +75,9 @@ class OwnStrategy:
             raise Wrong("too many earlier calls of it have not returned") from None
         except NotLoadable as wrong:
             raise Wrong(str(wrong)) from None
-        except asyncio.CancelledError as fault:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise Wrong(f"it raised {type(fault).__name__}") from None
-        except (Exception, SystemExit) as fault:
+        except Escaped as fault:
+            raise Wrong(f"it raised {fault}") from None
+        except Exception as fault:
             raise Wrong(f"it raised {type(fault).__name__} at {_place(fault)}") from None
 
 

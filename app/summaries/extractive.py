@@ -11,20 +11,18 @@ The same input gives the same bytes. Time grows with the text, whatever is in it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.core.transcript import Seen
-from app.summaries.choice import LINE, choose
-from app.summaries.lines import lines_of, strings_in
+from app.summaries.lines import lines_of
+from app.summaries.material import Material, most
 from app.summaries.record import RECORD, Stretch, stretches, written
 from app.summaries.requests import newest, requests_section
-from app.summaries.worth import Worth
 
-STEPS_SHARE = 0.0
-REQUESTS_SHARE = 0.4
-"""Of the room: more than that is not spent on requests word for word; the lines of those that don't fit compete with all others."""
+REQUESTS_SHARE = 0.3
+"""Of the room: more is not spent on requests word for word. Lines of those that don't fit compete with all others."""
 OVERSHOOT = 1.15
-"""Lines are chosen for more room than there is, by the sum of their own counts; then as many are written as really fit."""
+"""Lines are ranked for more room than there is; then as many are written as really fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Condensed:
-    """A summary of what leaves, and for each cleared result the lines that stay of it, "" for none."""
+    """A summary of what leaves, "" if there is none, and for each cleared result the lines that stay of it, "" for none."""
 
     summary: str
     results: tuple[str, ...]
@@ -52,18 +50,18 @@ def extract(
     count: Callable[[str], int],
     kept: Sequence[Seen] = (),
 ) -> str:
-    """A summary of `items` (oldest first, earlier recaps of ours among them) of at most `room` tokens.
+    """A summary of `items` (oldest first, earlier recaps of ours among them) of at most `room` tokens, "" if nothing fits.
 
-    `kept` are the items that stay as they are: what they say is not repeated.
+    `kept` are the items that stay as they are: what they say is not repeated. `keep_user_messages` and `keep_values` are the policy's
+    (tokens); neither takes more than a share of the room.
     """
-    return condense(
-        [*items, *kept], len(items), (), room, keep_user_messages=keep_user_messages, keep_values=keep_values, count=count
-    ).summary
+    history, leaving = [*items, *kept], range(len(items))
+    return condense(history, leaving, (), room, keep_user_messages=keep_user_messages, keep_values=keep_values, count=count).summary
 
 
 def condense(
     history: Sequence[Seen],
-    leaving: int | Sequence[int],
+    leaving: Sequence[int],
     cleared: Sequence[Cleared],
     room: int,
     *,
@@ -71,111 +69,47 @@ def condense(
     keep_values: int,
     count: Callable[[str], int],
 ) -> Condensed:
-    """The summary of the items that leave (the first so many, or these indices) and the remains of the cleared results, together at most
-    `room` tokens: what is said once need not be said in the other place again.
+    """The summary of the items of `history` that leave (by index) and the remains of cleared results, together at most `room` tokens.
+
+    One choice for both: what is said in one place need not be said in another, and the room goes where the worth is.
     """
-    gone = set(range(leaving)) if isinstance(leaving, int) else set(leaving)
-    places = [Stretch("result", "", place.at, tuple(lines_of(place.text))) for place in cleared]
+    gone = frozenset(leaving)
     told = [stretch for at in sorted(gone) for stretch in stretches(history[at], at)]
-    material = _Material(count, len(history))
+    places = [Stretch("result", "", place.at, tuple(lines_of(place.text))) for place in cleared]
+    room = _at_most(room, [*(line for stretch in (*told, *places) for line in stretch.lines)], count)
+    asked = [stretch for stretch in told if stretch.text]
+    most_asked = min(keep_user_messages, int(room * REQUESTS_SHARE))
+    whole = [asked[at] for at in newest([stretch.text for stretch in asked], most_asked, count)]
+    requests = requests_section([stretch.text for stretch in whole])
+    verbatim = {stretch.text for stretch in whole}
+    rest = [stretch for stretch in told if stretch.text not in verbatim]
+
+    material = Material(count, len(history))
     for at, item in enumerate(history):
         if at not in gone:
-            material.hold(item, at, results=all(place.at != at for place in cleared))
-    asked = [stretch for stretch in told if stretch.text]
-    whole = [asked[at] for at in newest([stretch.text for stretch in asked], min(keep_user_messages, int(room * REQUESTS_SHARE)), count)]
-    requests = requests_section([stretch.text for stretch in whole])
-    for stretch in whole:
-        material.hold_lines(stretch)
-    verbatim = {stretch.text for stretch in whole}
-    rest = [stretch for stretch in told if not stretch.text or stretch.text not in verbatim]
-    for stretch in sorted((*rest, *places), key=lambda stretch: stretch.at):
-        material.offer(stretch)
+            shrunk = any(place.at == at for place in cleared)
+            material.hold(line for one in stretches(item, at) if not (shrunk and one.said == "result") for line in one.lines)
+    material.hold(line for stretch in whole for line in stretch.lines)
+    offered = sorted([*((one.at, 0, at) for at, one in enumerate(rest)), *((one.at, 1, at) for at, one in enumerate(places))])
+    for _, place, at in offered:
+        material.offer((rest, places)[place][at])
     ranked = material.ranked(int((room - count(requests)) * OVERSHOOT), keep_values)
 
-    def shown(first: int) -> Condensed:
-        remains = material.remains(ranked[:first])
-        record = written(replace(stretch, lines=remains.get(id(stretch), ())) for stretch in rest)
+    def shown(size: int) -> Condensed:
+        remains = list(zip(offered, material.lines_of(ranked[:size]), strict=True))
+        record = written((rest[at], lines) for (_, place, at), lines in remains if not place)
+        results = sorted((at, "\n".join(lines)) for (_, place, at), lines in remains if place)
         sections = [requests, f"{RECORD}\n{record}" if record else ""]
-        return Condensed(
-            "\n\n".join(section for section in sections if section),
-            tuple("\n".join(remains.get(id(place), ())) for place in places),
-        )
+        return Condensed("\n\n".join(filter(None, sections)), tuple(text for _, text in results))
 
-    def cost(condensed: Condensed) -> int:
-        return count(condensed.summary) + sum(map(count, filter(None, condensed.results)))
+    def cost(size: int) -> int:
+        condensed = shown(size)
+        return sum(map(count, filter(None, (condensed.summary, *condensed.results))))
 
-    low, high = 0, len(ranked)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if cost(shown(middle)) <= room else (low, middle - 1)
-    return shown(low)
+    fitting = most(len(ranked), cost, room)
+    return shown(fitting) if fitting >= 0 else Condensed("", ("",) * len(places))
 
 
-class _Material:
-    """The lines that compete, each once: where it stood last."""
-
-    def __init__(self, count: Callable[[str], int], now: int) -> None:
-        self._count = count
-        self._now = now
-        self._worth = Worth(count)
-        self._held: set[str] = set()
-        self._last: dict[str, int] = {}
-        self._lines: list[str] = []
-        self._strings: list[list[str]] = []
-        self._owner: list[Stretch] = []
-
-    def hold(self, item: Seen, at: int, results: bool) -> None:
-        for stretch in stretches(item, at):
-            if results or stretch.said != "result":
-                self.hold_lines(stretch)
-
-    def hold_lines(self, stretch: Stretch) -> None:
-        for line in stretch.lines:
-            self._held.update(self._worth.read(strings_in(line)))
-
-    def offer(self, stretch: Stretch) -> None:
-        read = self._worth.read
-        strings = [read(strings_in(line)) for line in stretch.lines]
-        self._worth.note(strings, stretch.at, stretch.said)
-        for line, held in zip(stretch.lines, strings, strict=True):
-            self._last[line] = len(self._lines)
-            self._lines.append(line)
-            self._strings.append(held)
-            self._owner.append(stretch)
-
-    def ranked(self, room: int, keep_values: int) -> list[int]:
-        """Indices of lines, the most worthy first, for about `room` tokens; where all worth is there before the room is used up, the newest
-        of the others follow."""
-        offered = list(self._last.values())
-        steps, left = [], int(room * STEPS_SHARE)
-        for at in reversed(offered):
-            owner = self._owner[at]
-            if owner.said in ("call", "assistant") and owner.lines and owner.lines[0] == self._lines[at]:
-                left -= self._count(self._lines[at]) + LINE
-                if left < 0: break
-                steps.append(at)
-                room -= self._count(self._lines[at]) + LINE
-                self._held.update(self._strings[at])
-        chosen = choose(
-            [self._lines[at] for at in offered], [self._strings[at] for at in offered],
-            self._worth.weights(self._now), room, self._count, self._held,
-        )  # fmt: skip
-        ranked = steps+[x for at in chosen if (x:=offered[at]) not in set(steps)]
-        room -= sum(self._count(self._lines[at]) + LINE for at in ranked)
-        taken = set(ranked)
-        for at in sorted(offered, reverse=True):
-            if room <= 0:
-                break
-            if at not in taken:
-                ranked.append(at)
-                room -= self._count(self._lines[at]) + LINE
-        return ranked
-
-    def remains(self, chosen: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Of each stretch, by identity, its chosen lines in order."""
-        found: dict[int, list[str]] = {}
-        for at in sorted(chosen):
-            found.setdefault(id(self._owner[at]), []).append(self._lines[at])
-        return {owner: tuple(lines) for owner, lines in found.items()}
-
-
+def _at_most(room: int, lines: Sequence[str], count: Callable[[str], int]) -> int:
+    """No more room than the original took. Where it is far larger, that need not be counted."""
+    return min(room, sum(map(count, lines))) if sum(map(len, lines)) <= 8 * room else room

@@ -14,9 +14,9 @@ from typing import Literal
 Kind = Literal["number", "identifier", "id", "path", "url", "word", ""]
 
 SEGMENT = 160
-"""Characters: longer lines (JSON in one line, prose) fall into segments of about this length, so that one value does not bring a page along."""
+"""Characters: longer lines (JSON in one line, prose) fall into segments of about this length: one value need not bring a page along."""
 LONGEST = 200
-"""Characters: longer strings are no names but data (base64, minified code); they are never worth their room."""
+"""Characters: longer strings are data and no names (base64, minified code), never worth their room."""
 
 _SEPARATORS = "\"'`<>()[]{},;|*!?=…“”‘’«»「」『』（）、。，；：！？・।؟،؛"
 _TABLE = str.maketrans(dict.fromkeys(_SEPARATORS, " "))
@@ -38,7 +38,7 @@ def lines_of(text: str) -> Iterator[str]:
                     yield found[0].rstrip()
 
 
-def strings_in(line: str) -> list[str]:
+def runs_of(line: str) -> list[str]:
     """The runs of a line, with what may cling to their edges. A line number in front (listings of files) is none of them."""
     numbered = _NUMBERED.match(line)
     return (line[numbered.end() :] if numbered else line).translate(_TABLE).split()

@@ -12,7 +12,7 @@ one apart again and lets its lines compete with the new ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from app.summaries.recap import summary_in
 from app.summaries.requests import REQUESTS, sections_of
 
 RECORD = "### Record, oldest first; lines that were left out are not marked"
+VALUES = "### Exact values, with the lines that they stood in, oldest first"
 SPEAKERS = frozenset({"user", "assistant", "call", "result", "earlier"})
 """`earlier`: what an earlier summary said in its own words."""
 
@@ -63,7 +64,7 @@ def earlier(summary: str, at: int) -> Iterator[Stretch]:
     for heading, body in sections_of(summary):
         if heading == REQUESTS:
             yield Stretch("user", "", at, tuple(lines_of(body)), body)
-        elif heading == RECORD:
+        elif heading in (RECORD, VALUES):
             yield from parsed(body, at)
         else:
             yield Stretch("earlier", "", at, tuple(lines_of(f"{heading}\n{body}")))
@@ -94,13 +95,13 @@ def _one_line(name: str) -> str:
     return "_".join(name.split())[:80] or "?"
 
 
-def written(parts: Iterable[Stretch]) -> str:
-    """The lines of a record; stretches without lines leave nothing."""
+def written(parts: Iterable[tuple[Stretch, Sequence[str]]]) -> str:
+    """The lines of a record: those that remain of each stretch; where none does, the stretch leaves nothing."""
     out: list[str] = []
     head = ""
-    for stretch in parts:
-        lines = iter(stretch.lines)
-        if stretch.lines and (stretch.head != head or stretch.said == "call"):
+    for stretch, remaining in parts:
+        lines = iter(remaining)
+        if remaining and (stretch.head != head or stretch.said == "call"):
             head = stretch.head
             out.append(f"{head} {next(lines)}")
         out += [f" {line}" for line in lines]

@@ -10,18 +10,18 @@ held); it stands in several places; it is recent. What does not: its place in a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
-from app.summaries.lines import Kind, clean, kind_of
+from app.summaries.lines import clean, kind_of, runs_of
 
-KINDS: dict[Kind, float] = {"number": 1.2, "identifier": 1.1, "word": 1.0, "id": 0.9, "path": 0.8, "url": 0.6, "": 0.0}
+KINDS: dict[str, float] = {"number": 1.2, "identifier": 1.1, "word": 1.0, "id": 0.9, "path": 0.8, "url": 0.6}
 COMMON = 0.05
 """A word that the tokenizer knows as one token: half of every text, hardly ever what a step hangs on."""
-IN_CALL, SAID = 4.0, 2.0
+IN_CALL, SAID = 4.0, 2.5
 """Factors for what stood in a call's arguments, and in the assistant's own text."""
-OFTEN = 0.4
-"""Exponent of how many lines hold it."""
+OFTEN, OFTEN_ENOUGH = 0.3, 64
+"""Exponent of how many lines hold it, up to so many."""
 AGE = -0.45
 """Exponent of its age in items."""
 LENGTH = -0.2
@@ -33,48 +33,50 @@ class Worth:
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
-        self._cleaned: dict[str, str] = {}
+        self._named = _Named()
         self._often: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._called: set[str] = set()
         self._said: set[str] = set()
 
-    def read(self, runs: Iterable[str]) -> list[str]:
-        """The distinct cleaned strings of one line's runs."""
-        cleaned = self._cleaned
-        found = {}
-        for run in runs:
-            string = cleaned.get(run)
-            if string is None:
-                string = cleaned[run] = clean(run)
-            if string:
-                found[string] = None
+    def strings(self, line: str) -> list[str]:
+        """The distinct strings of a line that could be worth something."""
+        found = dict.fromkeys(map(self._named.__getitem__, runs_of(line)))
+        found.pop("", None)
         return list(found)
 
     def note(self, strings: Sequence[Sequence[str]], at: int, said: str) -> None:
         """These lines' strings stood in item `at`; `said` is who said it."""
         self._often.update(chain.from_iterable(strings))
-        for line in strings:
-            self._last.update(dict.fromkeys(line, at))
-            if said == "call":
-                self._called.update(line)
-            elif said == "assistant":
-                self._said.update(line)
+        self._last.update(dict.fromkeys(chain.from_iterable(strings), at))
+        if said == "call":
+            self._called.update(chain.from_iterable(strings))
+        elif said == "assistant":
+            self._said.update(chain.from_iterable(strings))
 
-    def weights(self, now: int) -> dict[str, float]:
-        """What each string is worth at item `now`."""
-        ages = [(1 + age) ** AGE for age in range(now + 2)]
+    def weights(self, now: int) -> dict[str, int]:
+        """What each string is worth at item `now`, in thousandths: sums of integers are the same everywhere."""
+        ages = [1000 * (1 + age) ** AGE for age in range(now + 2)]
+        often_of = [often**OFTEN for often in range(OFTEN_ENOUGH + 1)]
         weights = {}
         for string, often in self._often.items():
             kind = kind_of(string)
             weight = KINDS[kind]
             if kind == "word" and self._count(" " + string.lower()) <= 1:
                 weight = COMMON
-            if not weight:
-                continue
             if string in self._called:
                 weight *= IN_CALL
             elif string in self._said:
                 weight *= SAID
-            weights[string] = weight * often**OFTEN * ages[now - self._last[string]] * len(string) ** LENGTH
+            weight *= often_of[min(often, OFTEN_ENOUGH)] * ages[now - self._last[string]] * len(string) ** LENGTH
+            weights[string] = int(weight)
         return weights
+
+
+class _Named(dict[str, str]):
+    """Runs of characters and the strings that they are, "" for what nobody would look for; each looked at once."""
+
+    def __missing__(self, run: str) -> str:
+        string = clean(run)
+        self[run] = named = string if kind_of(string) else ""
+        return named

@@ -189,7 +189,7 @@ def configured(url: str, **sections: Any) -> Settings:
 
 
 @asynccontextmanager
-async def compactd(settings: Settings) -> AsyncIterator[Running]:
+async def compactd(settings: Settings, patience: float = PATIENCE) -> AsyncIterator[Running]:
     """uvicorn's server with compactd's own configuration, without its main loop and signals, so that it starts and ends at once."""
     app = App(settings)
     config = config_for(settings, app)
@@ -200,7 +200,7 @@ async def compactd(settings: Settings) -> AsyncIterator[Running]:
     await server.startup(sockets=[listener])
     running = Running(app, server, listener.getsockname()[1])
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             yield running
     finally:
         running.leave_all()

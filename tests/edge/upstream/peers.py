@@ -86,7 +86,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serve(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+async def serve(
+    script: Script, tls: ssl.SSLContext | None = None, patience: float = PATIENCE
+) -> AsyncIterator[Server]:
     server = Server()
     running: set[asyncio.Task[Any]] = set()
     errors: list[BaseException] = []
@@ -111,7 +113,7 @@ async def serve(script: Script, tls: ssl.SSLContext | None = None) -> AsyncItera
     server.port = listening.sockets[0].getsockname()[1]
     server.scheme = "https" if tls else "http"
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             yield server
     finally:
         listening.close()

@@ -1,0 +1,23 @@
+"""Where archives go, by `archive.url`: the store, a directory, an object store, or code of the operator's own."""
+
+from __future__ import annotations
+
+from app.archive import InStore
+from app.edge.archives.base import Shelves
+from app.edge.archives.directory import DirectoryArchives
+from app.edge.archives.own import OwnArchives
+from app.edge.archives.s3 import S3Archives
+from app.ports import ArchiveSink
+
+
+def open_archives(url: str | None, store: Shelves) -> ArchiveSink:
+    """The sink for `archive.url`; opens nothing yet. Lists of archives come from the store whatever the sink."""
+    scheme, found, rest = (url or "").partition("://")
+    if not url:
+        return InStore(store)
+    if not found:
+        return OwnArchives(url, store)
+    return DirectoryArchives(rest, store) if scheme == "file" else S3Archives(rest, store)
+
+
+__all__ = ["Shelves", "open_archives"]

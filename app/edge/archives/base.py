@@ -1,0 +1,96 @@
+"""What files and objects have in common: one JSON text an archive, named by its id, with all that reading it back needs.
+
+The store keeps the archive's head (no document), so that lists need not open files; it is a convenience, and losing it loses no message.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+
+from app.core import jsonspan
+from app.errors import NotCompactable, StoreFailed
+from app.ports import Archive
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\Z")
+"""Ids that an archive can have: nothing that leads to another folder."""
+
+
+class Shelves(Protocol):
+    """The part of the store that sinks use."""
+
+    async def put_archive(self, archive: Archive) -> None: ...
+
+    async def get_archive(self, archive_id: str) -> Archive | None: ...
+
+
+class External:
+    """An archive outside the store. Subclasses write and read one text by its name."""
+
+    name = ""
+    addresses = False
+
+    def __init__(self, store: Shelves) -> None:
+        self._store = store
+
+    async def put(self, archive: Archive) -> str | None:
+        """May raise anything that the place raises."""
+        if not _NAME.match(archive.id):
+            raise ValueError("this id is no file name")
+        await self._write(f"{archive.id}.json", packed(archive))
+        with suppress(StoreFailed):
+            await self._store.put_archive(replace(archive, document=b""))
+        return None
+
+    async def get_archive(self, archive_id: str) -> Archive | None:
+        """From its place, else what the store has of earlier times. Raises StoreFailed."""
+        if not _NAME.match(archive_id):
+            return None
+        text = await self._read(f"{archive_id}.json")
+        if text is not None:
+            return unpacked(archive_id, text)
+        found = await self._store.get_archive(archive_id)
+        return found if found and found.document else None
+
+    async def _write(self, name: str, text: bytes) -> None:
+        raise NotImplementedError
+
+    async def _read(self, name: str) -> bytes | None:
+        """None: there is no such thing. Raises StoreFailed."""
+        raise NotImplementedError
+
+
+class _Sealed(msgspec.Struct):
+    """What `packed` adds to the document; `at` is when it was made, epoch seconds."""
+
+    session: str
+    previous: str
+    tenant: str
+    capability: str
+    at: float
+
+
+def packed(archive: Archive) -> bytes:
+    """The document, with whose it is and what its address takes."""
+    document: dict[str, Any] = jsonspan.value(archive.document)
+    return jsonspan.dump(
+        {**document, "tenant": archive.tenant, "capability": archive.capability, "at": archive.created}
+    )
+
+
+def unpacked(archive_id: str, text: bytes) -> Archive | None:
+    """None for what `packed` did not write."""
+    try:
+        document = jsonspan.value(text)
+        sealed = msgspec.convert(document, _Sealed)
+    except (NotCompactable, msgspec.ValidationError):
+        return None
+    for key in ("tenant", "capability", "at"):
+        del document[key]
+    return Archive(
+        archive_id, sealed.capability, sealed.tenant, sealed.session, sealed.at, sealed.previous, jsonspan.dump(document)
+    )

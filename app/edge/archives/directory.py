@@ -1,0 +1,47 @@
+"""Archives as files of a directory, `{id}.json`, readable by their owner only. A reader never meets half a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import unquote
+
+from app.edge.archives.base import External, Shelves
+from app.errors import StoreFailed
+
+
+class DirectoryArchives(External):
+    name = "file"
+
+    def __init__(self, path: str, store: Shelves) -> None:
+        """`path` as it stands in a file URL. The directory is made when the first archive comes."""
+        super().__init__(store)
+        self._directory = Path(unquote(path))
+
+    async def _write(self, name: str, text: bytes) -> None:
+        await asyncio.to_thread(self._written, name, text)
+
+    def _written(self, name: str, text: bytes) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = self._directory / f".{secrets.token_hex(8)}.part"
+        try:
+            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._directory / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
+
+    async def _read(self, name: str) -> bytes | None:
+        try:
+            return await asyncio.to_thread((self._directory / name).read_bytes)
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            raise StoreFailed(f"get_archive: {type(fault).__name__}") from None

@@ -1,0 +1,234 @@
+"""Stopping, reloading, workers: real processes and real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.edge.processes import COMMAND, free_port, process
+from tests.edge.talks import Talk
+from tests.edge.upstream.peers import Peer
+from tests.edge.upstream.peers import serve as scripted
+from tests.edge.wire import request, taken
+from tests.strict.server import StrictProvider
+
+FORMATS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
+LOW = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}
+MESSAGES = b'{"model": "claude-sonnet-4-5", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class Stream:
+    """A provider of event streams that sends the next event when it is told to; b"" ends the stream."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def __call__(self, peer: Peer) -> None:
+        if (await taken(peer)).line.startswith("POST"):
+            await peer.send(HEAD)
+            while event := await self.events.get():
+                await peer.send(b"%x\r\n%b\r\n" % (len(event), event))
+            await peer.send(b"0\r\n\r\n")
+        else:
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
+
+
+def upstreams(url: str) -> dict[str, Any]:
+    return {"provider": {"base_url": url, "formats": FORMATS}}
+
+
+async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> None:
+    stream = Stream()
+    async with scripted(stream, patience=60) as provider:
+        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 30}}
+        async with process(tmp_path, **sections) as compactd:
+            client = await compactd.connect()
+            await client.send(request("POST", "/v1/messages", body=MESSAGES))
+            assert (await client.head()).status == 200
+
+            async def next_event(name: bytes) -> None:
+                stream.events.put_nowait(name)
+                assert await client.piece() == name
+
+            await next_event(b"data: before\n\n")
+
+            compactd.configure(**sections, policies=[{"name": "second"}])
+            compactd.signal(signal.SIGHUP)
+            await compactd.logged("reloaded")
+            chosen = await compactd.http.post("/v1/chat/completions", json={"messages": []}, headers={"x-compactd-policy": "first"})
+            assert chosen.json()["error"]["code"] == "unknown_policy"
+            config = (await compactd.http.get("/compactd/api/config")).json()
+            assert [policy["name"] for policy in config["policies"]] == ["second"]
+            await next_event(b"data: after a reload\n\n")
+
+            compactd.file.write_text('{"listne": {}, "limits": {"drain_seconds": "soon"}, "store": {"url": "nosuch://"}}')
+            compactd.signal(signal.SIGHUP)
+            refused = await compactd.logged("reload_refused")
+            assert len(refused["faults"]) == 3
+            assert all(word in " ".join(refused["faults"]) for word in ("listne", "listen", "drain_seconds", "store.url"))
+            assert (await compactd.http.get("/compactd/api/config")).json() == config
+            await next_event(b"data: after a bad one\n\n")
+
+            kept = await compactd.connect()
+            compactd.signal(signal.SIGTERM)
+            async with asyncio.timeout(5):
+                while (ready := await compactd.http.get("/readyz")).status_code != 503:
+                    await asyncio.sleep(0.01)
+            assert ready.json() == {"status": "draining"}
+            assert (await compactd.http.get("/livez")).status_code == 200
+            await kept.send(request("POST", "/v1/messages", body=MESSAGES))
+            answer = await kept.answer()
+            assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "draining")
+            assert (answer["connection"], json.loads(answer.body)["type"]) == ("close", "error")
+            await next_event(b"data: while it drains\n\n")
+            stream.events.put_nowait(b"")
+            assert await client.piece() == b""
+            assert await compactd.ended() == 0
+            assert "Traceback" not in compactd.log.read_text()
+
+
+async def test_drain_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    stream = Stream()
+    async with scripted(stream, patience=60) as provider:
+        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 0.5}}
+        async with process(tmp_path, **sections) as compactd:
+            client = await compactd.connect()
+            await client.send(request("POST", "/v1/messages", body=MESSAGES))
+            await client.head()
+            compactd.signal(signal.SIGTERM)
+            began = time.monotonic()
+            assert await client.rest() == b""  # broken off, no clean end
+            assert await compactd.ended() == 0
+            assert 0.4 < time.monotonic() - began < 10
+
+
+async def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    stream = Stream()
+    async with scripted(stream, patience=60) as provider:
+        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 300}}
+        async with process(tmp_path, **sections) as compactd:
+            client = await compactd.connect()
+            await client.send(request("POST", "/v1/messages", body=MESSAGES))
+            await client.head()
+            compactd.signal(signal.SIGINT)
+            async with asyncio.timeout(5):
+                while (await compactd.http.get("/readyz")).status_code != 503:
+                    await asyncio.sleep(0.01)
+            compactd.signal(signal.SIGINT)
+            assert await client.rest() == b""
+            assert await compactd.ended() == 0
+
+
+async def test_two_workers_are_one_compactd(tmp_path: Path) -> None:
+    """Checkpoints, sessions and metrics are shared; a worker that dies is replaced; both reload, both stop."""
+    provider = StrictProvider()
+    async with provider.serve() as url:
+        store = {"url": f"sqlite:///{tmp_path}/compactd.db", "timeout": 5}
+        sections = {"upstreams": upstreams(url), "store": store, "policies": [LOW], "listen": {"workers": 2}}
+        async with process(tmp_path, **sections) as compactd:
+            workers = await _workers(compactd.running.pid, 2)
+
+            talk = Talk("anthropic-messages").ask("Read.").rounds(8)
+            outcomes = []
+            by_worker: dict[str, list[str]] = {}
+            for _ in range(24):
+                answer = await _once(compactd.url, talk)
+                outcomes.append(answer.headers["x-compactd-outcome"])
+                by_worker.setdefault(answer.headers["x-compactd-request-id"][:8], []).append(outcomes[-1])
+            assert outcomes == ["compacted"] + ["replayed"] * 23
+            assert len(by_worker) == 2
+            assert len({seen.raw for seen in provider.requests}) == 1
+
+            assert await compactd.metric("requests_total") == 24
+            assert await compactd.metric("compactions_total") == 1
+            assert await compactd.metric("inflight_requests") == 0
+
+            compactd.file.write_text("no: configuration")  # a new worker does not depend on what the file holds by now
+            compactd.signal(signal.SIGHUP)
+            await compactd.logged("reload_refused", times=2)
+            os.kill(workers[0], signal.SIGKILL)
+            assert (await compactd.logged("worker_died"))["exit_code"] == -9
+            replaced = await _workers(compactd.running.pid, 2)
+            assert workers[0] not in replaced
+            for _ in range(8):
+                assert (await _once(compactd.url, talk)).headers["x-compactd-outcome"] == "replayed"
+            assert await compactd.metric("requests_total") == 32
+
+            await _answering(compactd.url, 2)
+            compactd.configure(**{**sections, "policies": [{**LOW, "name": "changed"}]})
+            compactd.signal(signal.SIGHUP)
+            await compactd.logged("reloaded", times=2)
+
+            compactd.signal(signal.SIGTERM)
+            assert await compactd.ended() == 0
+            assert not [pid for pid in replaced if _alive(pid)]
+            assert "Traceback" not in compactd.log.read_text()
+
+
+async def _once(url: str, talk: Talk) -> httpx.Response:
+    """On a connection of its own, so that either worker may get it."""
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+        answer = await http.post(f"{url}/v1/messages", json=talk.body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+
+async def _answering(url: str, count: int) -> None:
+    """Wait until so many workers answer."""
+    seen: set[str] = set()
+    async with asyncio.timeout(40):
+        while len(seen) < count:
+            async with httpx.AsyncClient(trust_env=False) as http:
+                seen.add((await http.get(f"{url}/v1/models")).headers["x-compactd-request-id"][:8])
+
+
+async def _workers(parent: int, count: int) -> list[int]:
+    """Process ids of the workers; Python's resource tracker is a child, too."""
+    async with asyncio.timeout(40):
+        while True:
+            found = []
+            for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+                if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(int(pid))
+            if len(found) == count:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and not re.search(r"^State:\s+Z", Path(f"/proc/{pid}/status").read_text(), re.M)
+
+
+def test_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken_already:
+        port = taken_already.getsockname()[1]
+        for workers in (1, 2):
+            file = tmp_path / "compactd.yaml"
+            file.write_text(json.dumps({"listen": {"port": port, "workers": workers}, "store": {"url": "memory://"}}))
+            ran = subprocess.run([*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False)
+            assert ran.returncode != 0
+            assert "address already in use" in ran.stderr.lower()
+            assert json.loads(ran.stderr)["level"] == "error"
+            assert "Traceback" not in ran.stderr
+
+
+def test_configuration_that_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "compactd.yaml"
+    file.write_text(f"listen: {{port: {free_port()}, prot: 1}}\nstore: {{url: 7}}\n")
+    ran = subprocess.run([*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "prot" in ran.stderr
+    assert "store.url" in ran.stderr
+    assert "Traceback" not in ran.stderr

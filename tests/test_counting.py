@@ -1,0 +1,257 @@
+"""Counting only where it can matter, and on the scale of whoever reported last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app import counting
+from app.core import tokens
+from app.core.view import EntryCache, View, chain
+from app.counting import (
+    MODELS,
+    USAGE_MARKS,
+    Estimate,
+    Scale,
+    bound,
+    estimate,
+    fill,
+    local,
+    remembered,
+    roughly,
+    scale_of,
+    tiny,
+)
+from app.formats import FORMATS
+from app.formats.reading import Opened, Reader, open_body
+from app.ports import Session, UsageMark
+from app.registry import Model
+from tests.story import House, Talk, policy, words
+
+FORM = FORMATS["openai-chat"]
+MODEL = Model("m", 10_000, "o200k_base", frozenset(), True)
+TIKTOKEN = Scale("tiktoken", 1.0)
+
+
+def opened(talk: Talk) -> tuple[Reader, Opened, View]:
+    reader = Reader(FORM, "o200k_base", EntryCache())
+    found = open_body(FORM, talk.body)
+    return reader, found, View(found.raws, reader.entries(found.raws))
+
+
+def truly(talk: Talk) -> int:
+    """Every text counted, and four tokens an item."""
+    return sum(tokens.count(item["content"] or "", "o200k_base") + 4 for item in talk.items)
+
+
+# Proofs without counting
+
+
+@pytest.mark.parametrize(
+    "text", ["plain words " * 40, "日本語の文章" * 40, "😀" * 200, "0123456789" * 50, "\\u0041\\n" * 60]
+)
+def test_no_count_is_above_its_bound(text: str) -> None:
+    reader, body, view = opened(
+        Talk(tools=[{"type": "function", "function": {"name": "f"}}]).ask(text).round().answer()
+    )
+    limit = bound(body, view)
+    entry = reader.fixed(body)
+    reader.count_fixed(body, entry)
+    reader.count(view.raws, view.entries)
+    assert view.tokens + entry.tokens <= limit
+
+
+def test_the_bound_counts_pictures_at_their_figure() -> None:
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}
+    reader, body, view = opened(Talk(picture))
+    limit = bound(body, view)
+    reader.count(view.raws, view.entries)
+    assert len(body.body) < view.tokens <= limit
+
+
+def test_tiny_is_a_proof_even_for_pictures() -> None:
+    """A reference of some sixty bytes may stand for a picture of 3,000 tokens."""
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}
+    reader, body, view = opened(Talk(*[picture] * 50))
+    reader.count(view.raws, view.entries)
+    assert not tiny(body, view.tokens)
+    assert tiny(body, 10_000_000)
+
+
+def test_what_is_not_counted_is_guessed_at_a_quarter_of_its_bytes() -> None:
+    _, body, view = opened(Talk.of(3))
+    guess = roughly(body, view)
+    assert guess == pytest.approx(sum(len(bytes(raw)) // 4 for raw in view.raws), abs=5)
+    view.entries[0].tokens = 10_000
+    assert roughly(body, view) > guess + 9_000
+    assert local(view) == roughly(body, view) - len(b'"m"') // 4
+
+
+# Estimates
+
+
+async def test_everything_is_counted_where_it_can_matter() -> None:
+    talk = Talk.of(10)
+    reader, body, view = opened(talk)
+    found = await estimate(reader, body, view, view, TIKTOKEN, 2_000)
+    assert found == Estimate("tiktoken", 1.0, 0, truly(talk), truly(talk), True)
+    assert found.before == found.now == truly(talk)
+    assert all(entry.tokens >= 0 for entry in view.entries)
+
+
+async def test_nothing_is_counted_where_it_can_not() -> None:
+    talk = Talk.of(40)
+    reader, body, view = opened(talk)
+    found = await estimate(reader, body, view, view, TIKTOKEN, 1_000_000)
+    assert (found.source, found.exact) == ("approximate", False)
+    assert all(entry.tokens < 0 for entry in view.entries)
+    assert found.now == pytest.approx(truly(talk), rel=0.4)
+
+
+async def test_a_little_is_counted_all_the_same() -> None:
+    talk = Talk.of(2)
+    reader, body, view = opened(talk)
+    found = await estimate(reader, body, view, view, TIKTOKEN, 1_000_000)
+    assert (found.source, found.now, found.exact) == ("tiktoken", truly(talk), True)
+
+
+async def test_without_an_encoder_the_count_is_called_approximate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_encodings", {"o200k_base": None})
+    talk = Talk.of(3)
+    reader, body, view = opened(talk)
+    found = await estimate(reader, body, view, view, TIKTOKEN, 100)
+    assert (found.source, found.exact) == ("approximate", True)
+    assert found.now == sum((len(item["content"]) + 3) // 4 + 4 for item in talk.items)
+
+
+async def test_tools_and_schemas_count_once() -> None:
+    tools = [{"type": "function", "function": {"name": "read", "description": words(500)}}]
+    reader, body, view = opened(Talk(tools=tools).ask("Go."))
+    found = await estimate(reader, body, view, view, TIKTOKEN, 100)
+    assert found.fixed > 500
+    assert found.now == found.fixed + view.tokens
+    again = await estimate(reader, body, view, view, TIKTOKEN, 100)
+    assert again == found
+
+
+async def test_before_and_now_are_two_views_on_one_scale() -> None:
+    reader, body, client = opened(Talk.of(10))
+    shorter = View(client.raws[-5:], client.entries[-5:])
+    found = await estimate(reader, body, client, shorter, Scale("usage", 2.0), 2_000)
+    assert (found.source, found.before, found.now) == ("usage", client.tokens * 2, shorter.tokens * 2)
+    assert found.of(client) == found.before
+    assert found.of(shorter) == found.now
+
+
+async def test_what_was_reported_counts_and_only_what_is_new_is_scaled() -> None:
+    reader, body, client = opened(Talk.of(10))
+    found = await estimate(reader, body, client, client, Scale("usage", 1.5, 2_000, 1_000), 2_000)
+    assert found.now == pytest.approx(2_000 + (client.tokens - 1_000) * 1.5, abs=1)
+
+
+def test_who_knows_better_puts_the_whole_estimate_right() -> None:
+    found = Estimate("tiktoken", 1.5, 100, 3_000, 1_500, True).told(4_800, "provider")
+    assert (found.source, found.now, found.before, found.ratio) == ("provider", 4_800, 9_300, 3.0)
+    assert Estimate("usage", 1.0, 0, 10, 10, True).told(20).source == "usage"
+
+
+@pytest.mark.parametrize(("now", "near"), [(749, False), (750, True), (1_000, True), (1_250, True), (1_251, False)])
+def test_a_better_count_is_wanted_near_the_threshold_only(now: int, near: bool) -> None:
+    found = Estimate("tiktoken", 1.0, 100, 9_000, now - 100, True)
+    assert found.near(1_000) is near
+    assert not replace(found, source="usage").near(1_000)
+    assert not replace(found, exact=False).near(1_000)
+
+
+async def test_large_amounts_are_counted_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    async def thread(work: Any, *args: Any) -> None:
+        used.append(1)
+        work(*args)
+
+    monkeypatch.setattr(counting.asyncio, "to_thread", thread)
+    for size, threads in ((1_000, 0), (9_000, 1)):
+        reader, _, view = opened(Talk().ask("x" * size))
+        await fill(reader, view)
+        assert len(used) == threads
+        assert view.entries[0].tokens > 0
+
+
+# Whose scale
+
+
+LINKS = [b"%016d" % n for n in range(5)]
+
+
+def marked(at: int, local: int, told: int, model: str = "m") -> UsageMark:
+    return UsageMark(LINKS[at], local, told, model)
+
+
+def session(*marks: UsageMark) -> Session:
+    return Session("s", "t", usages=marks)
+
+
+def test_the_longest_prefix_that_was_reported_on_decides() -> None:
+    marks = session(marked(0, 100, 100), marked(3, 100, 150), marked(1, 100, 120))
+    found = scale_of(LINKS, marks, MODEL)
+    assert (found.source, found.reported, found.local, found.of(100)) == ("usage", 150, 100, 150)
+    assert scale_of(LINKS[:2], marks, MODEL).reported == 120
+
+
+def test_another_models_report_says_nothing() -> None:
+    assert scale_of(LINKS, session(marked(3, 100, 150, "other")), MODEL) == Scale("tiktoken", 1.0)
+
+
+def test_another_branch_only_gives_its_ratio() -> None:
+    other = [b"%016d" % (n + 50) for n in range(5)]
+    assert scale_of(other, session(marked(3, 100, 150), marked(1, 100, 120)), MODEL) == Scale("tiktoken", 1.5)
+
+
+def test_without_any_report_the_models_own_ratio_holds() -> None:
+    heavy = replace(MODEL, quirks=frozenset({"token_ratio=1.3"}))
+    assert scale_of(LINKS, None, heavy) == Scale("tiktoken", 1.3)
+    assert scale_of(LINKS, session(), MODEL) == Scale("tiktoken", 1.0)
+    assert scale_of(LINKS, session(marked(1, 0, 50)), MODEL) == Scale("tiktoken", 1.0)
+
+
+def test_a_session_remembers_the_latest_reports_of_each_model() -> None:
+    marks: tuple[UsageMark, ...] = ()
+    for n in range(40):
+        marks = remembered(UsageMark(b"%d" % (n // 2), 100, n, f"m{n % 2}"), marks)
+        assert marks[0].reported == n
+    for model in ("m0", "m1"):
+        own = [mark for mark in marks if mark.model == model]
+        assert len(own) == USAGE_MARKS
+        assert len({mark.chain for mark in own}) == len(own)
+    for n in range(9):
+        marks = remembered(UsageMark(b"x", 100, n, f"n{n}"), marks)
+    assert len(marks) <= USAGE_MARKS * MODELS
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0, 1.9])
+async def test_the_second_request_is_what_was_reported_and_what_is_new(ratio: float) -> None:
+    """Level 2 too: through a whole tool loop the estimate stays within two per cent of the provider's count."""
+    house, rules = House(), policy(trigger_threshold=8_000, target_threshold=4_000, compact_first_request=False)
+    talk = Talk(tools=[{"type": "function", "function": {"name": "read", "description": words(300)}}]).ask(words(900))
+    for n in range(8):
+        outcome = await house.decide(talk, rules, session="s")
+        provider = round((truly(talk) + outcome.context.counted.fixed + calls(talk)) * ratio) if outcome.context else 0
+        if n:
+            assert outcome.source == "usage"
+            assert outcome.before == pytest.approx(provider, rel=0.02)
+        await house.compactor.settle(outcome, provider)
+        talk.round(200, ident=f"r{n}")
+
+
+def calls(talk: Talk) -> int:
+    """What the calls count by themselves."""
+    given = [call["function"] for item in talk.items for call in item.get("tool_calls", ())]
+    return sum(tokens.count(one["arguments"], "o200k_base") + 1 for one in given)
+
+
+def test_chains_are_what_marks_are_kept_by() -> None:
+    _, _, view = opened(Talk.of(3))
+    assert len(chain("t", "f", view.entries)) == len(view)
