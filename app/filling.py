@@ -14,11 +14,15 @@ from functools import partial
 from typing import Protocol
 
 from app.core import tokens
+from app.core.plan import Clear, Plan
 from app.core.transcript import Part, Seen
 from app.core.view import Edited, Facts, View, origin
 from app.errors import StoreFailed, SummaryFailed
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
+from app.summaries.extractive import Cleared, Condensed, condense, extract
+from app.summaries.requests import kept_requests
+from app.summaries.values import kept_values
 
 SETTLED = "settled_elsewhere"
 """The reason of a SummaryFailed that is none: another replica has made this compaction meanwhile."""
@@ -49,17 +53,27 @@ class Filler:
         self._held: dict[str, str] = {}
 
     async def extracted(self, context: Context, items: Sequence[Seen], room: int) -> Summary:
-        """The summary that needs no model, of at most `room` local tokens. Raises SummaryFailed("nothing_to_say")."""
-        from app.summaries.extractive import extract
-
+        """A summary without a model of these items alone, of at most `room` local tokens. Raises SummaryFailed("nothing_to_say")."""
         policy = context.ask.policy
-        text = await asyncio.to_thread(
-            extract, items, room,
-            keep_user_messages=policy.keep_user_messages, keep_values=policy.keep_values, count=_counter(context),
+        work = partial(
+            extract, items, room, keep_user_messages=policy.keep_user_messages, keep_values=policy.keep_values,
+            count=_counter(context),
         )  # fmt: skip
+        text = await asyncio.to_thread(work)
         if not text.strip():
             raise SummaryFailed("nothing_to_say")
         return Summary(text)
+
+    async def condensed(self, context: Context, view: View, plan: Plan, room: int) -> tuple[Summary, dict[Clear, str]]:
+        """The summary that needs no model and what stays of each cleared result, together at most `room` local tokens.
+
+        Raises SummaryFailed("nothing_to_say") where a summary is wanted and there is nothing for it.
+        """
+        told = await asyncio.to_thread(_condensed, context, view, plan, room)
+        places = [place for place in plan.clear if not place.inputs]
+        if plan.cuts and plan.note == "summary" and not told.summary.strip():
+            raise SummaryFailed("nothing_to_say")
+        return Summary(told.summary), dict(zip(places, told.results, strict=True))
 
     async def asked(
         self, context: Context, items: Sequence[Seen], leaving: int, covered: int, room: int, about: str = ""
@@ -83,7 +97,9 @@ class Filler:
         """What came of this request's summaries is stored, or nothing will be: other replicas may go on."""
         for name in context.flights:
             flight = self._flights.get(name)
-            token = "" if flight and not flight.done() else self._held.pop(name, "")  # a flight that goes on needs its lease
+            token = (
+                "" if flight and not flight.done() else self._held.pop(name, "")
+            )  # a flight that goes on needs its lease
             if token:
                 with contextlib.suppress(StoreFailed):
                     await self._leases.release(name, token)
@@ -94,7 +110,9 @@ class Filler:
         try:
             async with asyncio.timeout(seconds):
                 await self._lease(context, name, seconds + GRACE_SECONDS)
-                summary = await self._summarizer.summarize(SummaryJob(context.ask, items, leaving, context.counted.ratio))
+                summary = await self._summarizer.summarize(
+                    SummaryJob(context.ask, items, leaving, context.counted.ratio)
+                )
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         return summary.with_appended(await asyncio.to_thread(_verbatim, context, items, summary.text, room))
@@ -136,18 +154,38 @@ def seen(context: Context, view: View, places: Iterable[int]) -> list[Seen]:
     return items
 
 
+def _condensed(context: Context, view: View, plan: Plan, room: int) -> Condensed:
+    """Everything is shown: what leaves, what is cleared, and what stays and therefore need not be repeated."""
+    history: list[Seen] = []
+    leaving: list[int] = []
+    where: dict[int, int] = {}
+    for at in range(len(view)):
+        shown = seen(context, view, [at])
+        where[at] = len(history)
+        if plan.start <= at < plan.stop and plan.note == "summary":
+            leaving += range(len(history), len(history) + len(shown))
+        history += shown
+    cleared = []
+    for place in plan.clear:
+        if not place.inputs:
+            index = origin(view.pieces[place.item])
+            text = context.reader.results(context.client.raws[index])[place.ordinal]
+            cleared.append(Cleared(min(where[place.item], len(history) - 1), text))
+    policy = context.ask.policy
+    return condense(
+        history, leaving, cleared, room,
+        keep_user_messages=policy.keep_user_messages, keep_values=policy.keep_values, count=_counter(context),
+    )  # fmt: skip
+
+
 def _verbatim(context: Context, items: Sequence[Seen], summary: str, room: int) -> str:
     """Exact values and earlier requests, which a model's own words tend to lose, in what its summary leaves of the room."""
     policy, count = context.ask.policy, _counter(context)
     values = requests = ""
     left = room - count(summary)
     if (limit := min(policy.keep_values, left // 4)) > 0:
-        from app.summaries.values import kept_values
-
         values = kept_values(items, limit, count)
     if (limit := min(policy.keep_user_messages, left - count(values))) > 0:
-        from app.summaries.requests import kept_requests
-
         requests = kept_requests(items, limit, count)
     return "\n\n".join(section for section in (requests, values) if section)
 

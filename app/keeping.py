@@ -95,6 +95,8 @@ class Keeper:
         found = self._decoded.get(stored.key)
         if found is None:
             found = Checkpoint.decode(stored.value)
+            if found is not None and found.covered != stored.depth:
+                found = None
             if found is not None:
                 if len(self._decoded) >= DECODED:
                     self._decoded.clear()

@@ -6,7 +6,8 @@ plans come from strategies and are pure; the only thing that waits is the summar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from app import counting
 from app.archive import Draft
@@ -31,16 +32,19 @@ from app.thinking import bound
 LEAST_SHARE_OF_EXCESS = 0.4
 """A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
 and steps still have to be large and rare."""
+REMAINS_SHARE = 5
+"""One token in so many stays of cleared results, where no model is asked: more would bring the next compaction near."""
 MODELLESS = frozenset({"sliding_window", "tool_result_clearing"})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A plan with its hole filled. `fell_back`: the summariser was asked in vain."""
+    """A plan with its hole filled. `fell_back`: the summariser was asked in vain; `remains` are the lines that stay of a cleared result."""
 
     plan: Plan
     summary: Summary | None = None
     fell_back: bool = False
+    remains: Mapping[Clear, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,9 @@ class Rewriter:
         """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""
         await self._filler.settled(context)
 
-    async def readdressed(self, context: Context, attempt: Attempt, draft: Draft, address: str) -> tuple[Draft | None, Attempt]:
+    async def readdressed(
+        self, context: Context, attempt: Attempt, draft: Draft, address: str
+    ) -> tuple[Draft | None, Attempt]:
         """The same attempt with what its notes say of the archive put right: where it is now, or nothing ("")."""
         if address == draft.address:
             return draft, attempt
@@ -194,7 +200,10 @@ class Rewriter:
 
     async def _filled(self, context: Context, view: View, plan: Plan, extractive: bool = False) -> Step:
         """The plan with its summary. Raises SummaryFailed, and NotCompactable before a summary is paid for in vain."""
-        if plan.note != "summary" or not plan.cuts:
+        policy = context.ask.policy
+        free = extractive or policy.summary_model == EXTRACTIVE
+        summarised = plan.cuts and plan.note == "summary"
+        if not summarised and not (free and plan.clear and policy.strategy == "combined"):
             return Step(plan)
         touched = [*(place.item for place in plan.clear), *plan.bare]
         reach = max(covered(view, plan), *(origin(view.pieces[at]) + 1 for at in touched), 0)
@@ -202,17 +211,20 @@ class Rewriter:
             raise NotCompactable("quarantined")
         if reason := _too_little(context, tokens_after(view, plan)):
             raise NotCompactable(reason)
-        items = seen(context, view, range(plan.start, plan.stop))
         leaving = sum(max(0, view.entries[at].tokens) for at in range(plan.start, plan.stop))
         room = self._room(context, view, plan, leaving)
-        if extractive or context.ask.policy.summary_model == EXTRACTIVE:
-            return Step(plan, await self._filler.extracted(context, items, room))
+        if free:
+            summary, remains = await self._filler.condensed(context, view, plan, room)
+            return Step(plan, summary if summarised else None, remains=remains)
+        items = seen(context, view, range(plan.start, plan.stop))
         return Step(plan, await self._filler.asked(context, items, leaving, covered(view, plan), room))
 
     def _room(self, context: Context, view: View, plan: Plan, leaving: int) -> int:
         """Local tokens that the recap may take: what is left to the target, a floor, never more than most of what it replaces."""
         left = self.goal(context, view, 0).target - tokens_after(view, plan)
-        return max(1, min(max(left, LEAST_RECAP), leaving * 4 // 5))
+        least = LEAST_RECAP if plan.cuts else 0
+        cleared = view.tokens - leaving - tokens_after(view, plan) if plan.clear else 0
+        return max(1, min(max(left, least), leaving * 4 // 5 + max(0, cleared) // REMAINS_SHARE))
 
     # Applying
 
@@ -224,7 +236,9 @@ class Rewriter:
             if place.inputs:
                 return CLEARED_INPUT
             result = view.entries[place.item].facts.results[place.ordinal]
-            return cleared_result(pairing.tool(view.facts, (place.item, place.ordinal)), result.size, address)
+            told = cleared_result(pairing.tool(view.facts, (place.item, place.ordinal)), result.size, address)
+            remains = step.remains.get(place)
+            return f"{told}\n{remains}" if remains else told
 
         note: bytes | str = b""
         gone, carried = removed(context, view, plan) if plan.cuts else (0, [])
@@ -266,7 +280,7 @@ def _too_little(context: Context, after: int) -> str:
 
 def covered(view: View, plan: Plan) -> int:
     """How many of the client's items the checkpoint will cover that this cut leads to."""
-    return max(view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop]))
+    return max([view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop])])
 
 
 def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:

@@ -1,33 +1,48 @@
 """What a policy takes out of every request, compacted or not: results that are too long, and what earlier turns need not show any more.
 
 A function of the conversation alone (and of where its current turn begins), so the same history gives the same bytes on every request and
-replica without anything being stored. Applied to the view after the replay, before anything is counted.
+replica without anything being stored. Applied to the view after the replay, before anything is counted. What would break a request is not
+done here either: a shape that adds a violation is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from app.core import rules
+import xxhash
+
+from app.core import jsonspan, rules
 from app.core.notes import cut_result, left_out_result
 from app.core.plan import rebuilt
-from app.core.view import Clearing, Edited, Entry, Facts, Piece, View
+from app.core.view import Clearing, Edited, Facts, Note, Piece, View, origin, size_of
+from app.errors import NotCompactable
 from app.formats.reading import result_key
 from app.request import Context
 from app.settings import Policy
+from app.thinking import standing
 
 SHORT_RESULT = 200
 """Tokens that `compact_tool_results` leaves of a result of an earlier turn."""
+REMEMBERED = 10_000
+"""Items whose shape is remembered before that begins anew."""
+REWRITES_RESULTS = frozenset({"no_tool_results", "compact_tool_results", "messages_only"})
+
+Address = Callable[[str], str]
+"""Where a result can be read, by a key that depends on its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A result that was cut to its head and tail: item of the client's history, ordinal, the address it can be read at."""
+    """A result that `max_tool_result_tokens` cut: item of the client's history, its ordinal, the key that its archive is named by."""
 
     index: int
     ordinal: int
     key: str
+
+
+Shortened = tuple[tuple[Clearing, ...], tuple[tuple[int, str], ...]]
+"""Clearings of one item, and (ordinal, key) of those that need an archive."""
 
 
 def shapes(policy: Policy) -> bool:
@@ -35,89 +50,225 @@ def shapes(policy: Policy) -> bool:
     return policy.history_mode != "full" or policy.max_tool_result_tokens is not None
 
 
-def shape(context: Context, address: Callable[[str], str], count: Callable[[str], int]) -> tuple[View, list[Cut]]:
-    """The shaped view and the results that were cut by `max_tool_result_tokens`. `address` gives where a result can be read, by a key that
-    depends on its content; `count` counts tokens of a text."""
-    view, policy = context.view, context.ask.policy
-    facts = view.facts
-    request = rules.current_turn(facts)
-    head = rules.head_end(facts)
-    dropped = _tool_traffic(context, request) if policy.history_mode == "messages_only" else frozenset()
-    shaper = _Shaper(context, address, count)
-    pieces: list[Piece] = []
-    for at, piece in enumerate(view.pieces):
-        if at in dropped:
-            continue
-        pieces.append(shaper.piece(piece, view.entries[at], head <= at < request) if isinstance(piece, int) else piece)
-    if pieces == view.pieces:
-        return view, []
-    reader = context.reader
-    return rebuilt(context.client, pieces, view.covered, reader.rewrite, reader.entries), shaper.cuts
+@dataclass(slots=True)
+class Shaping:
+    """One for all requests: results come back with every request, and to tokenise them each time would be dear."""
+
+    _shortened: dict[tuple[object, ...], Shortened] = field(default_factory=dict)
+    _free: dict[bytes, bool] = field(default_factory=dict)
+
+    def shape(self, context: Context, address: Address, count: Callable[[str], int]) -> tuple[View, list[Cut]]:
+        """The shaped view, and what was cut by `max_tool_result_tokens`; `count` counts tokens of a text. Slow where items are new."""
+        view, reader = context.view, context.reader
+        shape = _Shape(self, context, address, count)
+        pieces = shape.pieces()
+        if pieces == view.pieces:
+            return view, []
+        shaped = rebuilt(context.client, pieces, view.covered, reader.rewrite, reader.entries)
+        if rules.violations(shaped.facts) - rules.violations(view.facts):
+            return view, []
+        return shaped, shape.cuts
+
+    def shortened(self, key: tuple[object, ...], work: Callable[[], Shortened]) -> Shortened:
+        """What `work` says, remembered under this key."""
+        found = self._shortened.get(key)
+        if found is None:
+            if len(self._shortened) >= REMEMBERED:
+                self._shortened.clear()
+            found = self._shortened[key] = work()
+        return found
+
+    def free(self, digest: bytes, work: Callable[[], bool]) -> bool:
+        found = self._free.get(digest)
+        if found is None:
+            if len(self._free) >= REMEMBERED:
+                self._free.clear()
+            found = self._free[digest] = work()
+        return found
 
 
-class _Shaper:
-    def __init__(self, context: Context, address: Callable[[str], str], count: Callable[[str], int]) -> None:
-        self._context, self._address, self._count = context, address, count
-        self._mode = context.ask.policy.history_mode
-        self._cap = context.ask.policy.max_tool_result_tokens
+class _Shape:
+    """One request's shape."""
+
+    def __init__(self, shaping: Shaping, context: Context, address: Address, count: Callable[[str], int]) -> None:
+        self._shaping, self._context, self._address, self._count = shaping, context, address, count
+        self._view, self._facts = context.view, context.view.facts
+        policy, bound = context.ask.policy, standing(context)
+        self._cap = policy.max_tool_result_tokens
+        self._mode = "full" if bound == "keep" and policy.history_mode in REWRITES_RESULTS else policy.history_mode
+        self._strips = self._mode == "no_reasoning" or (bound == "strip" and self._mode in REWRITES_RESULTS)
+        request = rules.current_turn(self._facts)
+        self._start = rules.head_end(self._facts)
+        # Without a request there is no telling what is earlier.
+        self._stop = request if request < len(self._facts) else self._start
+        self._pairing = rules.pair(self._facts) if self._mode in REWRITES_RESULTS else None
         self.cuts: list[Cut] = []
 
-    def piece(self, index: int, entry: Entry, earlier: bool) -> Piece:
-        facts = entry.facts
-        if facts.pinned:
-            return index
-        cleared = tuple(self._results(index, facts, earlier)) if facts.results else ()
-        keeps = self._context.quirk("keeps_reasoning") and facts.calls
-        bare = earlier and facts.reasoning and self._mode == "no_reasoning" and not keeps and not facts.alone
-        return Edited(index, cleared, bare=bare) if cleared or bare else index
+    def pieces(self) -> list[Piece]:
+        """Where the items of the shaped view come from."""
+        gone = self._traffic() if self._mode == "messages_only" else set()
+        if self._mode == "no_reasoning":
+            gone |= self._lone()
+        bare = (self._reasoning() if self._strips else set()) | self._freed(gone)
+        pieces: list[Piece] = []
+        for at, piece in enumerate(self._view.pieces):
+            if at in gone:
+                continue
+            facts = self._facts[at]
+            if isinstance(piece, Note) or facts.pinned:
+                pieces.append(piece)
+                continue
+            cleared = self._cleared(at, origin(piece)) if facts.results else ()
+            pieces.append(_edited(piece, cleared, at in bare))
+        return pieces
 
-    def _results(self, index: int, facts: Facts, earlier: bool) -> list[Clearing]:
-        cleared = []
-        texts: list[str] | None = None
-        for ordinal, result in enumerate(facts.results):
-            if not result.clearable:
-                continue
-            if earlier and self._mode == "no_tool_results":
-                cleared.append(Clearing(ordinal, left_out_result(result.tool)))
-                continue
-            short = earlier and self._mode == "compact_tool_results"
-            most = min(SHORT_RESULT if short else result.size, self._cap or result.size)
-            if result.size <= most:  # a token is a byte at least
-                continue
-            if texts is None:
-                texts = self._context.reader.results(self._context.client.raws[index])
-            text = texts[ordinal] if ordinal < len(texts) else ""
-            total = self._count(text)
-            if total <= most:
-                continue
-            capped = self._cap is not None and total > self._cap
-            key = result_key(text)
-            cleared.append(Clearing(ordinal, cut_result(text, total, most, self._address(key) if capped else "")))
-            if capped:
-                self.cuts.append(Cut(index, ordinal, key))
+    # Results
+
+    def _cleared(self, at: int, index: int) -> tuple[Clearing, ...]:
+        facts, policy = self._facts[at], self._context.ask.policy
+        earlier = self._start <= at < self._stop and self._pairing is not None
+        mine = [
+            ordinal
+            for ordinal, result in enumerate(facts.results)
+            if earlier and result.clearable and self._tool(at, ordinal) not in policy.exclude_tools
+        ]
+        if self._mode == "no_tool_results" and mine:
+            left_out = tuple(Clearing(ordinal, left_out_result(self._tool(at, ordinal))) for ordinal in mine)
+            rest = tuple(clearing for clearing in self._shortened(at, index, ()) if clearing.ordinal not in mine)
+            return (*left_out, *rest)
+        return self._shortened(at, index, tuple(mine) if self._mode == "compact_tool_results" else ())
+
+    def _tool(self, at: int, ordinal: int) -> str:
+        return self._pairing.tool(self._facts, (at, ordinal)) if self._pairing else ""
+
+    def _shortened(self, at: int, index: int, short: tuple[int, ...]) -> tuple[Clearing, ...]:
+        """Results that are too long, with their heads and tails; `short` are the ordinals of those that shall be short."""
+        facts, entry = self._facts[at], self._view.entries[at]
+        most = {
+            ordinal: min(SHORT_RESULT if ordinal in short else result.size, self._cap or result.size)
+            for ordinal, result in enumerate(facts.results)
+        }
+        # A token is a byte at least. What holds pictures besides its text stays: they could not be read anywhere else.
+        long = [at for at, limit in most.items() if facts.results[at].clearable and facts.results[at].size > limit]
+        if not long or entry.media:
+            return ()
+        ask, raw = self._context.ask, self._context.client.raws[index]
+        key = (
+            xxhash.xxh3_128_digest(raw), ask.format, ask.model.encoding, self._cap, short, self._address(""),
+        )  # fmt: skip
+        cleared, cuts = self._shaping.shortened(key, lambda: self._cut(index, {at: most[at] for at in long}))
+        self.cuts += [Cut(index, ordinal, name) for ordinal, name in cuts]
         return cleared
 
+    def _cut(self, index: int, most: dict[int, int]) -> Shortened:
+        cleared, cuts = [], []
+        texts = self._context.reader.results(self._context.client.raws[index])
+        for ordinal, limit in most.items():
+            text = texts[ordinal]
+            total = self._count(text)
+            capped = self._cap is not None and total > self._cap
+            name = result_key(text)
+            short = cut_result(text, total, limit, self._address(name) if capped else "")
+            if total <= limit or len(short) >= len(text):
+                continue
+            cleared.append(Clearing(ordinal, short))
+            if capped:
+                cuts.append((ordinal, name))
+        return tuple(cleared), tuple(cuts)
 
-def _tool_traffic(context: Context, stop: int) -> frozenset[int]:
-    """Items of the finished rounds before `stop`: calls, results, and the reasoning that led to them.
+    # Reasoning
 
-    A round stays where a call was never answered, where something is pinned, or where the user said something beside the results.
-    """
-    view = context.view
-    facts = view.facts[:stop]
-    pairing = rules.pair(facts)
-    rounds = _rounds(pairing)
-    open_calls = {item for item, _ in pairing.unanswered}
-    gone: set[int] = set()
-    for items in rounds:
-        spoken = any(facts[at].results and context.reader.text(view.raws[at]) for at in items)
-        if not spoken and open_calls.isdisjoint(items) and not any(facts[at].pinned for at in items):
-            gone |= items
-    for at in sorted(gone):
-        while at and facts[at - 1].alone:
-            at -= 1
-            gone.add(at)
-    return frozenset(gone)
+    def _reasoning(self) -> set[int]:
+        """Items of earlier turns that lose their reasoning and stay."""
+        keeps = self._context.quirk("keeps_reasoning")
+        found = set()
+        for at in range(self._start, self._stop):
+            facts, entry = self._facts[at], self._view.entries[at]
+            if (facts.reasoning or entry.thinks) and not facts.alone and not (keeps and facts.calls):
+                found.add(at)
+        return found
+
+    def _lone(self) -> set[int]:
+        """Items of nothing but reasoning, in earlier turns, that what they led to can be without."""
+        keeps = self._context.quirk("keeps_reasoning")
+        gone: set[int] = set()
+        at = self._start
+        while at < self._stop:
+            first = at
+            while at < self._stop and self._facts[at].alone and not self._facts[at].pinned:
+                at += 1
+            led_to = self._led_to(at)
+            calls = any(self._facts[after].calls for after in led_to)
+            if first < at and led_to and not (keeps and calls) and all(map(self._is_free, led_to)):
+                gone |= set(range(first, at))
+            at = max(at, first + 1)
+        return gone
+
+    def _led_to(self, at: int) -> list[int]:
+        """What the model went on to say in one answer, from this item on up to its next reasoning."""
+        found = []
+        while at < len(self._facts) and self._facts[at].role == "assistant" and not self._facts[at].alone:
+            found.append(at)
+            at += 1
+        return found
+
+    def _freed(self, gone: set[int]) -> set[int]:
+        """Items that came with reasoning that goes, and must not name it any more (R12)."""
+        lone = [at for at in gone if self._facts[at].alone and not (at + 1 < len(self._facts) and self._facts[at + 1].alone)]
+        return {after for at in lone for after in self._led_to(at + 1)} - gone
+
+    def _is_free(self, at: int) -> bool:
+        """Can this item be told apart from the reasoning that it came with?"""
+        if self._facts[at].pinned:
+            return False
+        raw, form = self._view.raws[at], self._context.reader.format
+
+        def tried() -> bool:
+            try:
+                form.without_reasoning(jsonspan.value(raw))
+            except NotCompactable:
+                return False
+            return True
+
+        return self._shaping.free(form.name.encode() + xxhash.xxh3_128_digest(raw), tried)
+
+    # Tool traffic
+
+    def _traffic(self) -> set[int]:
+        """Items of finished rounds of earlier turns: calls, results, and the reasoning that led to them.
+
+        A round stays where a call was never answered, where something is pinned, and where somebody said something beside it.
+        """
+        assert self._pairing is not None
+        open_calls = {item for item, _ in self._pairing.unanswered}
+        excluded = self._context.ask.policy.exclude_tools
+        gone: set[int] = set()
+        for items in _rounds(self._pairing):
+            inside = all(self._start <= at < self._stop and not self._facts[at].pinned for at in items)
+            tools = {self._tool(at, ordinal) for at in items for ordinal in range(len(self._facts[at].results))}
+            after = [at for at in self._led_to(min(items)) if at not in items]
+            if inside and open_calls.isdisjoint(items) and tools.isdisjoint(excluded):
+                if not any(map(self._says_more, items)) and all(map(self._is_free, after)):
+                    gone |= items
+        for at in sorted(gone):
+            while at > self._start and self._facts[at - 1].alone and not self._facts[at - 1].pinned:
+                at -= 1
+                gone.add(at)
+        return gone
+
+    def _says_more(self, at: int) -> bool:
+        """Is there a text in this item besides calls and results?"""
+        raw, reader = self._view.raws[at], self._context.reader
+        return self._shaping.free(b"text" + reader.format.name.encode() + xxhash.xxh3_128_digest(raw), lambda: bool(reader.text(raw)))
+
+
+def _edited(piece: int | Edited, cleared: tuple[Clearing, ...], bare: bool) -> Piece:
+    """The piece with that done to it too; what a compaction cleared stays as that left it."""
+    if isinstance(piece, int):
+        return Edited(piece, cleared, bare=bare) if cleared or bare else piece
+    before = {(done.ordinal, done.inputs) for done in piece.cleared}
+    new = tuple(clearing for clearing in cleared if (clearing.ordinal, clearing.inputs) not in before)
+    return replace(piece, cleared=(*piece.cleared, *new), bare=piece.bare or bare)
 
 
 def _rounds(pairing: rules.Pairing) -> list[set[int]]:

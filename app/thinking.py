@@ -8,6 +8,7 @@ for byte: only those made before are at risk.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from app.core import jsonspan, rules
 from app.core.plan import Plan
@@ -42,6 +43,17 @@ def bound(context: Context, view: View, plan: Plan, recorder: Recorder) -> Plan:
         raise NotCompactable("thinking_bound")
     recorder.warn("reasoning_removed", strategy=plan.strategy, because=mode if mode == "strip" else "the request can't ask for it")
     return replace(plan, bare=tuple(kept))
+
+
+def standing(context: Context) -> Literal["", "strip", "keep"]:
+    """What a standing rule that changes earlier turns has to do about the reasoning in them: nothing, since it is bound to nothing or the
+    provider is asked to drop it; take it out; or leave those turns alone."""
+    if not context.quirk(QUIRK):
+        return ""
+    mode, way = context.ask.policy.thinking_binding, _binding(context).way
+    if mode == "error" or way == "forbidden":
+        return "keep"
+    return "" if mode == "drop_block" and way in ("ask", "allowed") else "strip"
 
 
 def asked(context: Context, body: bytes) -> tuple[bytes, str]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import httpx
 
 from app.compactor import Compactor
+from app.core import jsonspan
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange
 from app.edge.forwarding import ask_upstream, failure
@@ -22,6 +23,7 @@ from app.edge.upstream import Upstream
 from app.errors import NotCompactable, UpstreamFailed
 from app.formats import FORMATS
 from app.request import Ask, Outcome
+from app.thinking import QUIRK
 
 LONGEST_REFUSAL = 1 << 20
 """Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
@@ -46,8 +48,8 @@ class SecondChance:
         if window is not None:
             return await self._too_long(exchange, ask, window) or response
         if exchange.changed and response.status_code != 413:
-            return await self._malformed(exchange, response.status_code, said)
-        return response
+            response, said = await self._malformed(exchange, response.status_code, said)
+        return await self._out_of_place(exchange, ask, response, said) or response
 
     async def _too_long(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
         """Learn the window, compact with it, try again. None: nothing more could be done, so the client is to see the first refusal."""
@@ -76,20 +78,44 @@ class SecondChance:
         exchange.outcome = first
         return None
 
-    async def _malformed(self, exchange: Exchange, status: int, said: bytes) -> httpx.Response:
-        """The client's own request instead. If that is accepted, what was made of it is never used again."""
+    async def _malformed(self, exchange: Exchange, status: int, said: bytes) -> tuple[httpx.Response, bytes | None]:
+        """The client's own request instead, and what is said to that if it is refused, too. What was made of it is never used again,
+        unless both are refused: then it is something else that is wrong."""
         outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
         assert ask is not None
         exchange.outcome = outcome.undone("rejected")
         exchange.restore()
-        response = await ask_upstream(self._client, exchange)
+        response, again = await ask_upstream(self._client, exchange), None
         if response.status_code in REFUSALS:
             response, again = await _read(response)
-            if again is None or FORMATS[ask.format].overflow(response.status_code, again) is None:
-                return response  # it is not what we made of it that is wrong
-        await self._learn(exchange, ask, outcome, status, said)
-        return response
+        form = FORMATS[ask.format]
+        alike = again is not None and form.overflow(response.status_code, again) is None and not form.lesson(response.status_code, again)
+        if not alike:
+            await self._learn(exchange, ask, outcome, status, said)
+        return response, again
+
+    async def _out_of_place(
+        self, exchange: Exchange, ask: Ask, response: httpx.Response, said: bytes | None
+    ) -> httpx.Response | None:
+        """Reasoning that was made behind a compacted prefix fits no other (AB1), so the client's own request is refused once it goes out
+        as it is: the provider is asked to drop that reasoning. None: that is not what is wrong, or can't be helped."""
+        form, outcome = FORMATS[ask.format], exchange.outcome
+        if exchange.changed or outcome is None or said is None or form.lesson(response.status_code, said) != QUIRK:
+            return None
+        binding = form.binding(ask.opened.fields)
+        if binding.way != "ask" or ask.policy.thinking_binding != "drop_block":
+            return None
+        exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK)
+        exchange.body = jsonspan.edit(ask.opened.body, binding.edits)
+        exchange.length = len(exchange.body)
+        exchange.outcome = replace(outcome, reason="bound_reasoning_dropped", beta=binding.beta)
+        again = await ask_upstream(self._client, exchange)
+        if again.status_code not in REFUSALS:
+            return again
+        await again.aclose()
+        exchange.outcome = outcome
+        return None
 
     async def _learn(self, exchange: Exchange, ask: Ask, outcome: Outcome, status: int, said: bytes) -> None:
         """What the provider refused must not be sent again."""

@@ -22,6 +22,7 @@ from tests.strict.answers import Call, Reply
 from tests.strict.server import Rejection, Seen, StrictProvider
 
 BELIEVED = 12_000  # tokens: the window that compactd is told of
+STEPS, MOST_STEPS = 40, 200
 STRATEGIES: dict[str, dict[str, Any]] = {
     "tool_result_clearing": {"keep_recent_tool_results": 1},
     "sliding_window": {"keep_recent_messages": 3},
@@ -56,7 +57,7 @@ def answers_of(chance: Random) -> Any:
         if "tools" in body and chance.random() < 0.6:
             calls = tuple(Call("read", {"n": number}) for number in range(chance.choice([1, 1, 1, 2])))
             return Reply(chance.choice(["", "I look."]), calls, thought)
-        return Reply("So it is. " * chance.randint(1, 120), (), thought)
+        return Reply("So it is. " * chance.randint(10, 120), (), thought)
 
     return answer
 
@@ -106,7 +107,7 @@ class Chaos:
     def _go_on(self, answer: dict[str, Any]) -> None:
         calls = self.talk.heard(answer)
         if not calls:
-            self.talk.ask("And then? " * self.chance.randint(1, 160))
+            self.talk.ask("And then? " * self.chance.randint(20, 160))
         elif self.talk.form in ("openai-chat", "openai-responses"):
             for ident, _ in calls:
                 self.talk.result(ident, self._found())
@@ -116,7 +117,7 @@ class Chaos:
             self.talk.items.append({"role": "user", key: [part for result in results for part in result[key]]})
 
     def _found(self) -> str:
-        return "line of a file\n" * self.chance.randint(1, 240)
+        return "line of a file\n" * self.chance.randint(20, 240)
 
 
 async def _directly(straight: httpx.AsyncClient, data: bytes) -> httpx.Response:
@@ -135,13 +136,17 @@ def _ended(form: str, stream: bool, answer: Answer) -> None:
     assert end[form] in answer.body[-3_000:]
 
 
-async def run(chaos: Chaos, policy: dict[str, Any], steps: int) -> None:
+async def run(chaos: Chaos, policy: dict[str, Any]) -> None:
+    """Until there was enough of everything."""
     chaos.talk.ask("Read all of it.")
     straight = httpx.AsyncClient(transport=httpx.ASGITransport(chaos.straight), base_url="http://straight")
     models = {"*": {"context_window": BELIEVED}}
     async with chaos.provider.serve() as url, compactd(configured(url, policies=[policy], models=models), patience=120) as proxy, straight:
-        for _ in range(steps):
+        for number in range(MOST_STEPS):
             await chaos.step(proxy, straight)
+            if number >= STEPS and chaos.outcomes.count("compacted") >= 3:
+                break
+        assert "compacted" in chaos.outcomes
         faults = proxy.app.metrics.text().decode()
         assert "compactd_faults_total{" not in faults, faults
     assert not [seen.violations for seen in chaos.provider.requests if seen.violations]
@@ -152,8 +157,7 @@ async def run(chaos: Chaos, policy: dict[str, Any], steps: int) -> None:
 @pytest.mark.parametrize("window", [BELIEVED * 3 // 2, BELIEVED, BELIEVED * 2 // 3])
 async def test_no_client_gets_an_error_that_the_direct_call_would_not_have_got(form: str, strategy: str, window: int) -> None:
     chaos = Chaos(form, window, window, offended=0.3, busy=0.1)
-    await run(chaos, {"strategy": strategy, "clear_at_least": 0, **STRATEGIES[strategy]}, 60)
-    assert "compacted" in chaos.outcomes
+    await run(chaos, {"strategy": strategy, "clear_at_least": 0, **STRATEGIES[strategy]})
 
 
 @pytest.mark.parametrize("form", ["openai-chat", "openai-responses", "anthropic-messages", "gemini"])
@@ -161,9 +165,8 @@ async def test_without_offence_nothing_is_refused(form: str) -> None:
     """The same, and the provider only keeps to its rules: not one request that it refuses for its shape."""
     for strategy, options in STRATEGIES.items():
         chaos = Chaos(form, 7, BELIEVED * 2, offended=0.0, busy=0.0)
-        await run(chaos, {"strategy": strategy, "clear_at_least": 0, **options}, 40)
+        await run(chaos, {"strategy": strategy, "clear_at_least": 0, **options})
         assert "failed" not in chaos.outcomes
-        assert "compacted" in chaos.outcomes
         assert {seen.status for seen in chaos.provider.requests} == {200}
 
 
@@ -171,5 +174,4 @@ async def test_without_offence_nothing_is_refused(form: str) -> None:
 @pytest.mark.parametrize("offended", [0.0, 0.3])
 async def test_thinking_that_is_bound_to_its_prefix(strategy: str, offended: float) -> None:
     chaos = Chaos("anthropic-messages", 3, BELIEVED * 2, offended=offended, busy=0.0, **THINKING)
-    await run(chaos, {"strategy": strategy, "clear_at_least": 0, **STRATEGIES[strategy]}, 60)
-    assert "compacted" in chaos.outcomes
+    await run(chaos, {"strategy": strategy, "clear_at_least": 0, **STRATEGIES[strategy]})
