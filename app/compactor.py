@@ -24,11 +24,11 @@ from app.ports import ArchiveSink, Counter, Recorder, SharedStore, Summarizer
 from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
 from app.rewriting import Attempt, Rewriter
-from app.shaping import shape, shapes
+from app.shaping import Shaping, shapes
 from app.thinking import asked
 
 MAX_REJECTIONS = 3
-"""After so many refusals by the provider, a session gets no new plan."""
+"""After so many refusals by the provider, a session gets no new plan, and its requests no shape."""
 READ_INLINE = 512 << 10
 """Up to here unknown items are read on the event loop (some milliseconds); more goes to a thread."""
 PASSING = frozenset({"below_threshold", "nothing_before_turn", "first_request"})
@@ -50,6 +50,7 @@ class Compactor:
         self._preparer = Preparer(self._rewriter, self._keeper, recorder)
         self._counter = counter
         self._recorder = recorder
+        self._shaping = Shaping()
         self._cache = EntryCache()
         self._readers: dict[tuple[str, str], Reader] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
@@ -63,6 +64,8 @@ class Compactor:
             return await self._decide(ask, overflowed)
         except NotCompactable as refusal:
             return Outcome(ask.opened.body, "passed", refusal.reason)
+        except RecursionError:
+            return Outcome(ask.opened.body, "passed", "too_deep")
         except Exception as fault:
             self._recorder.fault("decide", fault)
             return Outcome(ask.opened.body, "failed", "internal_error")
@@ -85,13 +88,13 @@ class Compactor:
 
         context = self._context(ask, reader, view)
         await self._keeper.find(context)
-        if shapes(policy):
+        if shapes(policy) and not self._rejected(context):
             await self._shape(context)
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
         # After an overflow the trigger says nothing: then everything is counted.
         context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, 0 if overflowed else least)
         trigger = self._trigger(context)
-        if context.counted.near(trigger):
+        if not overflowed and context.counted.near(trigger):
             await self._ask_provider(context)
         if overflowed:
             self._believe(context)
@@ -106,18 +109,19 @@ class Compactor:
     async def _shape(self, context: Context) -> None:
         """What the policy takes out of every request."""
         encoding = context.ask.model.encoding
-        context.view, cuts = shape(
+        new = sum(size_of(raw) for raw, entry in zip(context.view.raws, context.view.entries, strict=True) if entry.tokens < 0)
+        work = (
             context, lambda key: self._keeper.result_address(context, key), lambda text: tokens.count(text, encoding)
-        )
+        )  # fmt: skip
+        shaped, cuts = await asyncio.to_thread(self._shaping.shape, *work) if new > counting.COUNT_INLINE else self._shaping.shape(*work)
+        context.unshaped, context.view = context.view, shaped
         await self._keeper.archive_results(context, cuts)
 
     async def _ask_provider(self, context: Context) -> None:
         """Where the local figure can't decide: the provider's own count of what would be forwarded."""
         if self._counter is None:
             return
-        key = context.chain[-1] + context.view.covered.to_bytes(4, "big")
-        body = _rendered(context) if context.view.changed else context.ask.opened.body
-        counted = await self._counter.count(context.ask, body, key)
+        counted = await self._counter.count(context.ask, *_upstream(context))
         if counted is not None:
             context.estimate = context.counted.told(counted, "provider")
 
@@ -213,7 +217,7 @@ class Compactor:
         most = policy.max_compactions_per_session
         if most is not None and (session.compactions if session else 0) >= most:
             return "max_compactions"
-        if session and session.rejections >= MAX_REJECTIONS:
+        if self._rejected(context):
             return "rejected_before"
         request, level = rules.current_turn(facts), rules.level(facts)
         # Where the running turn may be folded, its request may have become part of a recap.
@@ -222,6 +226,12 @@ class Compactor:
         if level == 1 and request <= rules.head_end(facts):
             return "nothing_before_turn"
         return ""
+
+    @staticmethod
+    def _rejected(context: Context) -> bool:
+        """Has a provider refused what we made of this session's requests too often?"""
+        session = context.found.session
+        return session is not None and session.rejections >= MAX_REJECTIONS
 
     def _believe(self, context: Context) -> None:
         """The provider's word against our count: what we counted is at least its window."""
@@ -246,7 +256,7 @@ class Compactor:
         if context.ask.policy.mode == "observe":
             result = "observed" if view.changed else result
         elif view.changed:
-            body, beta = asked(context, _rendered(context))
+            body, beta = _upstream(context)
         if result == "replayed" and reason == "below_threshold":
             reason = "checkpoint" if view.covered else "standing_rules"
         return Outcome(
@@ -254,7 +264,7 @@ class Compactor:
             strategy=checkpoint.strategy if checkpoint else "",
             level=checkpoint.level if checkpoint else 0,
             before=context.counted.before,
-            after=context.counted.of(view),
+            after=context.counted.of(view) if view.changed else context.counted.before,
             source=context.counted.source,
             session=context.session,
             compactions=(session.compactions if session else 0) + new,
@@ -274,6 +284,11 @@ class Compactor:
         """Remember what the provider reported for this prefix (`reported` input tokens, 0 if it did not tell)."""
         if outcome.context is not None:
             await self._keeper.settle(outcome.context, outcome, reported)
+
+
+def _upstream(context: Context) -> tuple[bytes, str]:
+    """The body that goes upstream for the context's view, and what the beta header has to say for its sake."""
+    return asked(context, _rendered(context)) if context.view.changed else (context.ask.opened.body, "")
 
 
 def _rendered(context: Context) -> bytes:

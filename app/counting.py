@@ -31,56 +31,72 @@ LARGEST_RATIO = 2
 
 USAGE_MARKS, MODELS = 8, 3
 """Reported prefixes that a session remembers of a model, and of so many models; parallel branches of one session share them."""
+UNSEEN, RATIO_OFF = 300, 0.15
+"""By how much the usual values may be off: tokens that are in no text, share of the model's usual ratio."""
+NOISE, NOISE_SHARE = 10, 0.005
+"""By how much one report may be off the scale of its session, tokens and share: no two texts have quite the same ratio."""
 NEAR = 0.25
 """How far from the threshold a local count may be off, as a share of it: tokenisers of other families differ so much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a provider counts where we count so many: `reported` for `local` tokens, and `ratio` for each token more or less. `source` is
-    the rung."""
+    """From local counts to a provider's: `ratio` of its tokens for each of ours, and `unseen` of ours on top, which are in no text (its own
+    words about tools, media that it counts otherwise; less than nothing where it counts less). `source` is the rung."""
 
     source: str
     ratio: float
-    reported: int = 0
-    local: int = 0
-
-    def of(self, local: int) -> float:
-        return max(1.0, self.reported + (local - self.local) * self.ratio)
+    unseen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Input tokens of one request. `ratio` puts local counts on the scale of `source`: of the fixed part, of the items of the client's own
-    body, of those that would be forwarded. `exact` says that every item was counted."""
+    """Input tokens of one request: the local counts of system and tools (`head`), of the items of the client's own body and of those that
+    would be forwarded, and the scale that they are on. `exact` says that every item was counted."""
 
-    source: str
-    ratio: float
-    fixed: int
+    scale: Scale
+    head: int
     client: int
     view: int
     exact: bool
 
     @property
+    def source(self) -> str:
+        return self.scale.source
+
+    @property
+    def ratio(self) -> float:
+        return self.scale.ratio
+
+    @property
+    def fixed(self) -> int:
+        """Local tokens besides the items'."""
+        return self.head + self.scale.unseen
+
+    @property
     def before(self) -> int:
-        return int((self.client + self.fixed) * self.ratio)
+        return self._scaled(self.client)
 
     @property
     def now(self) -> int:
-        return int((self.view + self.fixed) * self.ratio)
-
-    def near(self, trigger: int) -> bool:
-        """Could a better count decide otherwise?"""
-        local = self.source in ("tiktoken", "approximate") and self.exact
-        return local and trigger * (1 - NEAR) <= self.now <= trigger * (1 + NEAR)
-
-    def told(self, now: int, source: str = "") -> Estimate:
-        """The same request, where somebody who knows better says what would be forwarded."""
-        return replace(self, ratio=now / max(1, self.view + self.fixed), source=source or self.source)
+        return self._scaled(self.view)
 
     def of(self, view: View) -> int:
         """The same scale for another view of the same request."""
-        return int((local(view) + self.fixed) * self.ratio)
+        return self._scaled(local(view))
+
+    def _scaled(self, items: int) -> int:
+        return max(1, int((items + self.fixed) * self.ratio))
+
+    def near(self, trigger: int) -> bool:
+        """Could a better count decide otherwise?"""
+        counted = self.exact and self.source in ("tiktoken", "approximate")
+        return counted and trigger * (1 - NEAR) <= self.now <= trigger * (1 + NEAR)
+
+    def told(self, now: int, source: str = "") -> Estimate:
+        """The same request, where somebody who knows better says what would be forwarded."""
+        ratio = self.ratio * now / self.now
+        return replace(self, scale=replace(self.scale, ratio=ratio, source=source or self.source))
 
 
 def local(view: View) -> int:
@@ -114,35 +130,54 @@ async def estimate(reader: Reader, opened: Opened, client: View, view: View, sca
     fixed_bytes = 0 if fixed.tokens >= 0 else sum(map(size_of, opened.fields.raw.values()))
     unknown_bytes = fixed_bytes + sum(size_of(raw) for raw, _ in unknown)
     exact = unknown_bytes <= COUNT_ALWAYS or bound(opened, client) * LARGEST_RATIO >= trigger
-    source = scale.source
     if exact:
         await fill(reader, client)
         await _run(fixed_bytes, reader.count_fixed, opened, fixed)
         await fill(reader, view)
-    if source == "tiktoken":
-        source = tokens.source(reader.encoding) if exact else "approximate"
-    base = fixed.tokens if fixed.tokens >= 0 else fixed_bytes // 4
-    forwarded = local(view)
-    ratio = scale.of(forwarded + base) / max(1, forwarded + base)
-    return Estimate(source, ratio, base, local(client), forwarded, exact)
+    if scale.source == "tiktoken":
+        scale = replace(scale, source=tokens.source(reader.encoding) if exact else "approximate")
+    head = fixed.tokens if fixed.tokens >= 0 else fixed_bytes // 4
+    return Estimate(scale, head, local(client), local(view), exact)
 
 
 def scale_of(chain: Sequence[bytes], session: Session | None, model: Model) -> Scale:
-    """From the longest prefix of this conversation that the model's provider has reported on, else from what this session has seen of the
-    model so far, else from what is known of its tokeniser."""
-    marks = [mark for mark in session.usages if mark.model == model.name and mark.local > 0] if session else []
-    if not marks:
-        return Scale("tiktoken", model.fact("token_ratio", 1.0))
+    """From the longest prefix of this conversation that the model's provider has reported on, and from what this session has seen of the
+    model so far; where there is nothing, from what is known of its tokeniser."""
+    marks = [mark for mark in session.usages if mark.model == model.name] if session else []
+    unseen, ratio = _fitted(marks, model.fact("token_ratio", 1.0))
     known = {mark.chain: mark for mark in reversed(marks)}
-    mark = next((known[link] for link in reversed(chain) if link in known), None)
+    mark = next((known[link] for link in reversed(chain) if link in known), None) if known else None
     if mark is None:
-        return Scale("tiktoken", marks[0].reported / marks[0].local)
-    return Scale(mark.source, _slope(mark, marks), mark.reported, mark.local)
+        return Scale("tiktoken", ratio, int(unseen))
+    return Scale(mark.source, ratio, round(mark.reported / ratio) - mark.local)
 
 
-def _slope(mark: UsageMark, marks: Sequence[UsageMark]) -> float:
-    """Reported tokens for a local one more."""
-    return mark.reported / mark.local
+def _fitted(marks: Sequence[UsageMark], usual: float) -> tuple[float, float]:
+    """(unseen, ratio) that the marks speak for: reported = (local + unseen) x ratio, the least squares of it.
+
+    The first marks of a session say little: with little text, what is unseen looks like a higher ratio. So the usual values count as marks
+    of a kind as well, each for as much as it is usually off by.
+    """
+    above = 1 / UNSEEN**2
+    w, x, xx, y, xy = above, 0.0, 1 / (usual * RATIO_OFF) ** 2, 0.0, 1 / (usual * RATIO_OFF**2)
+    for mark in marks:
+        weight = 1 / (NOISE + NOISE_SHARE * mark.local) ** 2
+        w += weight
+        x += weight * mark.local
+        xx += weight * mark.local**2
+        y += weight * mark.reported
+        xy += weight * mark.local * mark.reported
+    ratio = (w * xy - x * y) / (w * xx - x * x)
+    ratio = min(max(ratio, usual / LARGEST_RATIO), usual * LARGEST_RATIO)
+    return (y - x * ratio) / w / ratio, ratio
+
+
+def mark(link: bytes, model: Model, estimate: Estimate, forwarded: View, reported: int) -> UsageMark | None:
+    """What to remember of a request: what its provider reported (tokens, 0 if it did not), else what it had counted when asked."""
+    if reported <= 0 and estimate.source == "provider" and estimate.exact:
+        return UsageMark(link, estimate.head + estimate.view, estimate.now, model.name, "provider")
+    local_tokens = estimate.head + forwarded.tokens
+    return UsageMark(link, local_tokens, reported, model.name) if reported > 0 and local_tokens > 0 and estimate.exact else None
 
 
 def remembered(mark: UsageMark, marks: Sequence[UsageMark]) -> tuple[UsageMark, ...]:

@@ -6,6 +6,7 @@ A store that fails costs a request nothing but what it would have told; the outc
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,6 @@ from app.ports import (
     SharedStore,
     StoredCheckpoint,
     Summary,
-    UsageMark,
     anchor_of,
 )
 from app.request import Context, Outcome
@@ -56,6 +56,7 @@ def _prepared(context: Context) -> str:
 
 SINK_SECONDS = 15
 """How long an archive may take to be written. A request waits for it: its recap must not name what is not there."""
+RETRY_SECONDS = 60
 DECODED = 2_000
 """Checkpoints that are kept decoded. They are immutable, so this needs no invalidation."""
 
@@ -71,7 +72,8 @@ class Keeper:
         self._recorder = recorder
         self._base = public_base
         self._decoded: dict[bytes, Checkpoint] = {}
-        self._cut: set[str] = set()
+        self._cut: dict[str, float] = {}
+        """results that were archived, and when one is due that could not be"""
 
     # Before
 
@@ -124,23 +126,28 @@ class Keeper:
         return draft_of_result(self._base, context.ask.tenant, context.session, key).address
 
     async def archive_results(self, context: Context, cuts: Sequence[Cut]) -> None:
-        """Store the items whose results were cut, each once."""
+        """Store the items whose results were cut, each once. One that could not be stored is tried again, but not with every request: its
+        address stands in the request all the same, or the prefix would change."""
         ask = context.ask
         if not ask.policy.archive_history or ask.policy.mode == "observe":
             return
-        for cut in cuts:
-            draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
-            if draft.id in self._cut:
-                continue
-            items = [(cut.index, context.client.raws[cut.index])]
-            record = await asyncio.to_thread(
-                draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
-            )
-            if await self._put(self._shelf, record) is None:
-                continue
-            if len(self._cut) >= DECODED:
-                self._cut.clear()
-            self._cut.add(draft.id)
+        now = time.monotonic()
+        due = [cut for cut in cuts if self._cut.get(f"{ask.tenant} {cut.key}", 0.0) <= now]
+        if len(self._cut) >= DECODED:
+            self._cut.clear()
+        for cut in due:
+            self._cut[f"{ask.tenant} {cut.key}"] = now + RETRY_SECONDS
+        await asyncio.gather(*(self._archive_result(context, cut) for cut in due))
+
+    async def _archive_result(self, context: Context, cut: Cut) -> None:
+        ask = context.ask
+        draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
+        items = [(cut.index, context.client.raws[cut.index])]
+        record = await asyncio.to_thread(
+            draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
+        )
+        if await self._put(self._shelf, record) is not None:
+            self._cut[f"{ask.tenant} {cut.key}"] = math.inf
 
     # A new compaction
 
@@ -154,7 +161,9 @@ class Keeper:
     async def archive(self, context: Context, draft: Draft, attempt: Attempt) -> str | None:
         """Store what leaves. The address that it can be read at, "" if nobody told any; None: it could not be stored."""
         ask, before = context.ask, context.checkpoint.archive if context.checkpoint else ""
-        items = [(index, context.client.raws[index]) for index in left(context.view, attempt.view)]
+        # What a standing rule took out before is only archived once a checkpoint covers it: until then it comes with every request.
+        gone = left(context.unshaped or context.view, attempt.view)
+        items = [(index, context.client.raws[index]) for index in gone if index < attempt.view.covered]
         record = await asyncio.to_thread(
             draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name
         )
@@ -263,12 +272,14 @@ class Keeper:
     # After the provider's answer
 
     async def quarantine(self, context: Context) -> None:
-        if context.checkpoint is None:
+        checkpoint = context.checkpoint
+        if checkpoint is None and not context.view.shaped:
             return
-        key = context.chain[context.checkpoint.covered - 1]
-        self._decoded.pop(key, None)
         try:
-            await self._store.quarantine(context.ask.tenant, key)
+            if checkpoint is not None:
+                key = context.chain[checkpoint.covered - 1]
+                self._decoded.pop(key, None)
+                await self._store.quarantine(context.ask.tenant, key)
             await self._store.update_session(context.ask.tenant, context.session, SessionChange(add={"rejections": 1}))
         except StoreFailed as fault:
             self._recorder.fault("quarantine", fault)
@@ -279,11 +290,10 @@ class Keeper:
             return
         session = context.found.session or Session(context.session, context.ask.tenant)
         put: dict[str, object] = {"format": context.ask.format, "model": context.ask.model.name}
-        local = estimate.fixed + (context.view if outcome.changed else context.client).tokens
-        if reported > 0 and local > 0 and estimate.exact:
-            mark = UsageMark(context.chain[-1], local, reported, context.ask.model.name)
+        mark = counting.mark(context.chain[-1], context.ask.model, estimate, context.view if outcome.changed else context.client, reported)
+        if mark is not None:
             put["usages"] = counting.remembered(mark, session.usages)
-            put["ratio"] = reported / local
+            put["ratio"] = mark.reported / mark.local
         saved = max(0, outcome.before - outcome.after) if outcome.changed else 0
         change = SessionChange(add={"requests": 1, "tokens_cleared": saved}, put=put)
         try:

@@ -50,7 +50,7 @@ class App:
         self.archives = open_archives(settings.archive.url, self.store)
         self._upstream = Upstream(max_connections=limits.max_connections)
         summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics)
-        counter = ProviderCounter(lambda: self.relay.wiring, self._upstream)
+        counter = ProviderCounter(lambda: self.relay.wiring, self._upstream, recorder)
         compactor = Compactor(self.store, summarizer, recorder, settings.public_base, counter, self.archives)
         self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
         self._operations = operations(self)

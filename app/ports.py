@@ -267,7 +267,7 @@ class Summarizer(Protocol):
 
 
 class Counter(Protocol):
-    async def count(self, ask: Ask, body: bytes, key: bytes) -> int | None:
-        """Input tokens of `body` by the provider's own counting endpoint, None if it can't tell in time. `key` names the prefix that
-        the body stands for. Never raises."""
+    async def count(self, ask: Ask, body: bytes, beta: str = "") -> int | None:
+        """Input tokens of `body` by the provider's own counting endpoint, None if it can't tell in time. `beta` as in `Outcome`. Never
+        raises."""
         ...

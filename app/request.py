@@ -49,6 +49,8 @@ class Context:
     view: View
     chain: list[bytes]
     session: str
+    unshaped: View | None = None
+    """the view before the policy's standing rules took something out"""
     found: Found = field(default_factory=Found)
     checkpoint: Checkpoint | None = None
     store_failed: bool = False

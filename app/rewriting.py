@@ -126,8 +126,12 @@ class Rewriter:
                 return await self._filled(context, view, plan)
             except SummaryFailed as failure:
                 self._gave_up(context, failure)
-        passes = asks and context.ask.policy.summary_fallback == "pass"
-        return None if passes else await self._filled(context, view, plan, extractive=True)
+        if asks and context.ask.policy.summary_fallback == "pass":
+            return None
+        try:
+            return await self._filled(context, view, plan, extractive=True)
+        except SummaryFailed:  # nothing worth telling in these rounds: what the step before did stays
+            return None
 
     async def _step(self, context: Context, view: View, goal: Goal) -> Step | None:
         """The strategy's own plan with its hole filled, or the policy's fallback. Raises SummaryFailed where that is to pass."""

@@ -15,7 +15,7 @@ import xxhash
 from app.core import jsonspan, rules
 from app.core.notes import cut_result, left_out_result
 from app.core.plan import rebuilt
-from app.core.view import Clearing, Edited, Facts, Note, Piece, View, origin, size_of
+from app.core.view import Clearing, Edited, Note, Piece, View, origin
 from app.errors import NotCompactable
 from app.formats.reading import result_key
 from app.request import Context
@@ -55,7 +55,7 @@ class Shaping:
     """One for all requests: results come back with every request, and to tokenise them each time would be dear."""
 
     _shortened: dict[tuple[object, ...], Shortened] = field(default_factory=dict)
-    _free: dict[bytes, bool] = field(default_factory=dict)
+    _known: dict[bytes, bool] = field(default_factory=dict)
 
     def shape(self, context: Context, address: Address, count: Callable[[str], int]) -> tuple[View, list[Cut]]:
         """The shaped view, and what was cut by `max_tool_result_tokens`; `count` counts tokens of a text. Slow where items are new."""
@@ -78,12 +78,13 @@ class Shaping:
             found = self._shortened[key] = work()
         return found
 
-    def free(self, digest: bytes, work: Callable[[], bool]) -> bool:
-        found = self._free.get(digest)
+    def known(self, key: bytes, work: Callable[[], bool]) -> bool:
+        """The same for a question about one item."""
+        found = self._known.get(key)
         if found is None:
-            if len(self._free) >= REMEMBERED:
-                self._free.clear()
-            found = self._free[digest] = work()
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            found = self._known[key] = work()
         return found
 
 
@@ -106,9 +107,12 @@ class _Shape:
 
     def pieces(self) -> list[Piece]:
         """Where the items of the shaped view come from."""
-        gone = self._traffic() if self._mode == "messages_only" else set()
-        if self._mode == "no_reasoning":
-            gone |= self._lone()
+        gone: set[int] = set()
+        mute: set[int] = set()
+        if self._mode == "messages_only":
+            gone, mute = self._traffic()
+        elif self._mode == "no_reasoning":
+            gone = self._lone()
         bare = (self._reasoning() if self._strips else set()) | self._freed(gone)
         pieces: list[Piece] = []
         for at, piece in enumerate(self._view.pieces):
@@ -119,7 +123,7 @@ class _Shape:
                 pieces.append(piece)
                 continue
             cleared = self._cleared(at, origin(piece)) if facts.results else ()
-            pieces.append(_edited(piece, cleared, at in bare))
+            pieces.append(_edited(piece, cleared, at in bare, at in mute))
         return pieces
 
     # Results
@@ -168,8 +172,10 @@ class _Shape:
             total = self._count(text)
             capped = self._cap is not None and total > self._cap
             name = result_key(text)
+            if total <= limit:
+                continue
             short = cut_result(text, total, limit, self._address(name) if capped else "")
-            if total <= limit or len(short) >= len(text):
+            if self._count(short) >= total:
                 continue
             cleared.append(Clearing(ordinal, short))
             if capped:
@@ -223,52 +229,71 @@ class _Shape:
             return False
         raw, form = self._view.raws[at], self._context.reader.format
 
-        def tried() -> bool:
+        def free() -> bool:
             try:
                 form.without_reasoning(jsonspan.value(raw))
             except NotCompactable:
                 return False
             return True
 
-        return self._shaping.free(form.name.encode() + xxhash.xxh3_128_digest(raw), tried)
+        return self._asked(b"free", at, free)
 
     # Tool traffic
 
-    def _traffic(self) -> set[int]:
-        """Items of finished rounds of earlier turns: calls, results, and the reasoning that led to them.
+    def _traffic(self) -> tuple[set[int], set[int]]:
+        """Items of finished rounds of earlier turns (calls, results, the reasoning that led to them), and those of them that stay without
+        their calls, for what they say.
 
-        A round stays where a call was never answered, where something is pinned, and where somebody said something beside it.
+        A round stays as it is where a call was never answered, where something is pinned, and where the user said something beside it.
         """
         assert self._pairing is not None
+        facts = self._facts
         open_calls = {item for item, _ in self._pairing.unanswered}
         excluded = self._context.ask.policy.exclude_tools
         gone: set[int] = set()
+        mute: set[int] = set()
         for items in _rounds(self._pairing):
-            inside = all(self._start <= at < self._stop and not self._facts[at].pinned for at in items)
-            tools = {self._tool(at, ordinal) for at in items for ordinal in range(len(self._facts[at].results))}
+            tools = {self._tool(at, ordinal) for at in items for ordinal in range(len(facts[at].results))}
+            stays = any(not self._start <= at < self._stop or facts[at].pinned for at in items)
+            if stays or not open_calls.isdisjoint(items) or not tools.isdisjoint(excluded):
+                continue
+            spoken = {at for at in items if self._says_more(at)}
+            # What the model said in the same answer is told apart from the reasoning that goes.
             after = [at for at in self._led_to(min(items)) if at not in items]
-            if inside and open_calls.isdisjoint(items) and tools.isdisjoint(excluded):
-                if not any(map(self._says_more, items)) and all(map(self._is_free, after)):
-                    gone |= items
+            if any(facts[at].results for at in spoken) or not all(map(self._is_free, after)):
+                continue
+            heard = {at for at in spoken if self._can_be_mute(at)}
+            mute |= heard
+            gone |= items - heard
         for at in sorted(gone):
-            while at > self._start and self._facts[at - 1].alone and not self._facts[at - 1].pinned:
+            while at > self._start and facts[at - 1].alone and not facts[at - 1].pinned:
                 at -= 1
                 gone.add(at)
-        return gone
+        return gone, mute
 
     def _says_more(self, at: int) -> bool:
         """Is there a text in this item besides calls and results?"""
         raw, reader = self._view.raws[at], self._context.reader
-        return self._shaping.free(b"text" + reader.format.name.encode() + xxhash.xxh3_128_digest(raw), lambda: bool(reader.text(raw)))
+        return self._asked(b"text", at, lambda: bool(reader.text(raw)))
+
+    def _can_be_mute(self, at: int) -> bool:
+        """May this item stand without its calls, next to the model's next one?"""
+        raw, form = self._view.raws[at], self._context.reader.format
+        alternating = self._context.quirk("alternating_roles")
+        return not alternating and self._asked(b"mute", at, lambda: form.without_calls(jsonspan.value(raw)) is not None)
+
+    def _asked(self, what: bytes, at: int, work: Callable[[], bool]) -> bool:
+        digest = xxhash.xxh3_128_digest(self._view.raws[at])
+        return self._shaping.known(what + self._context.ask.format.encode() + digest, work)
 
 
-def _edited(piece: int | Edited, cleared: tuple[Clearing, ...], bare: bool) -> Piece:
+def _edited(piece: int | Edited, cleared: tuple[Clearing, ...], bare: bool, mute: bool) -> Piece:
     """The piece with that done to it too; what a compaction cleared stays as that left it."""
     if isinstance(piece, int):
-        return Edited(piece, cleared, bare=bare) if cleared or bare else piece
+        return Edited(piece, cleared, bare=bare, mute=mute) if cleared or bare or mute else piece
     before = {(done.ordinal, done.inputs) for done in piece.cleared}
     new = tuple(clearing for clearing in cleared if (clearing.ordinal, clearing.inputs) not in before)
-    return replace(piece, cleared=(*piece.cleared, *new), bare=piece.bare or bare)
+    return replace(piece, cleared=(*piece.cleared, *new), bare=piece.bare or bare, mute=piece.mute or mute)
 
 
 def _rounds(pairing: rules.Pairing) -> list[set[int]]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.compactor import Compactor
+from app.core.view import EntryCache
 from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
 from app.formats import FORMATS
-from app.formats.reading import open_body
+from app.formats.reading import Reader, open_body
 from app.ports import Archive, Store, Summary, SummaryJob
 from app.registry import Model
 from app.request import Ask, Outcome
@@ -87,6 +88,14 @@ class Talk:
         model = Model("m", window, "o200k_base", frozenset(quirks), True)
         opened = open_body(FORMATS[self.form], body or self.body)
         return Ask(opened, self.form, "main", model, rules, **{"tenant": "t", "client_model": "m", **more})
+
+
+def counted(talk: Talk) -> int:
+    """The local count of a conversation's items."""
+    reader = Reader(FORMATS[talk.form], "o200k_base", EntryCache())
+    raws = open_body(FORMATS[talk.form], talk.body).raws
+    reader.count(raws, entries := reader.entries(raws))
+    return sum(entry.tokens for entry in entries)
 
 
 def sent(outcome: Outcome) -> list[Item]:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,12 @@ LOW = "policies: [{name: low, strategy: tool_result_clearing, trigger_threshold:
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an empty folder, without the environment's settings."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("COMPACTD_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    yield
 
 
 def run(*words: str, given: bytes | None = None, code: int = 0) -> str:
@@ -135,7 +133,8 @@ def test_preview_with_another_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"no json", "not_json"), (b"[]", "can't be looked into"), (b"\xff\xfe", "not UTF-8"), (b"{}", "no_history")]
+    ("content", "words"),
+    [(b"no json", "not_json"), (b"[]", "can't be looked into"), (b"\xff\xfe", "not UTF-8"), (b"{}", "no_history")],
 )
 def test_preview_of_what_is_no_request(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_bytes(content)
@@ -144,7 +143,9 @@ def test_preview_of_what_is_no_request(content: bytes, words: str, tmp_path: Pat
 
 def test_preview_of_no_file_or_no_conversation(tmp_path: Path) -> None:
     assert "nosuch.json can't be read" in run("preview", "nosuch.json", code=1)
-    assert "/v1/embeddings is no path" in run("preview", saved(tmp_path, {"messages": []}), "--path", "/v1/embeddings", code=1)
+    assert "/v1/embeddings is no path" in run(
+        "preview", saved(tmp_path, {"messages": []}), "--path", "/v1/embeddings", code=1
+    )
 
 
 # archive
@@ -155,10 +156,15 @@ def archived(tmp_path: Path) -> str:
     """The address of an archive in a store on disk, with a configuration that names it."""
 
     async def fill() -> str:
-        provider, policies = StrictProvider(), [{"strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}]
+        provider, policies = (
+            StrictProvider(),
+            [{"strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}],
+        )
         store = {"url": f"sqlite:///{tmp_path}/kept.db", "timeout": 5}
         async with provider.serve() as url, compactd(configured(url, policies=policies, store=store)) as proxy:
-            answer = await proxy.ask(Talk("openai-chat").ask("Read.").rounds(8, "caf\u00e9\n" * 200).request("x-compactd-session: mine"))
+            answer = await proxy.ask(
+                Talk("openai-chat").ask("Read.").rounds(8, "caf\u00e9\n" * 200).request("x-compactd-session: mine")
+            )
             return answer["x-compactd-archive"]
 
     (tmp_path / "config").mkdir()

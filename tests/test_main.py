@@ -111,7 +111,9 @@ async def test_what_was_learned_survives_a_reload() -> None:
 
 async def test_the_last_requests_are_still_recorded_when_it_stops() -> None:
     """A store on disk takes its time; the session's last figures are not lost for it."""
-    async with serve(answers(response(b'{"usage": {"prompt_tokens": 7}}', b"content-type: application/json"))) as server:
+    async with serve(
+        answers(response(b'{"usage": {"prompt_tokens": 7}}', b"content-type: application/json"))
+    ) as server:
         policies = [{"strategy": "tool_result_clearing", "trigger_threshold": 10_000, "compact_first_request": False}]
         async with compactd(configured(server.url, policies=policies)) as proxy:
             store, wrote = proxy.app.store, asyncio.Event()

@@ -407,6 +407,41 @@ async def test_standing_instructions_survive_a_list() -> None:
     assert texts(outcome) == ["Be kind.", "zero", "one", "In German now.", "two", "In French now.", "And?"]
 
 
+async def test_standing_instructions_keep_their_order_among_what_a_list_keeps() -> None:
+    talk, house = Talk().ask(words(1_100)).answer("one"), House()
+    talk.items.append({"role": "developer", "content": "In German now."})
+    talk.ask("two").answer(words(100)).ask("And?")
+    rules = own(lambda context: [{"role": "user", "content": "zero"}, *context.messages[1:3], {"role": "assistant", "content": "ok"}, *context.messages[-1:]])
+    outcome = await house.decide(talk, rules)
+    assert texts(outcome) == ["zero", "one", "In German now.", "two", "ok", "And?"]
+    assert (await house.decide(talk, rules)).result == "replayed"
+
+
+async def test_what_a_list_keeps_need_not_be_repeated() -> None:
+    talk = Talk(response_format={"type": "json_object"}).ask(words(1_100)).answer("Yes?").ask("Write JSON.").answer(words(99)).ask("And?")
+    outcome = await listed(talk, lambda context: [{"role": "user", "content": "Go."}, context.messages[2], context.messages[-1]])
+    assert texts(outcome) == ["Go.", "Write JSON.", "And?"]
+    outcome = await listed(talk, lambda context: [{"role": "user", "content": "Go."}, context.messages[-1]])
+    assert "Answer in JSON" in texts(outcome)[0]
+
+
+async def test_bound_thinking_in_what_a_list_keeps_is_taken_out_too() -> None:
+    talk = Talk(*pieces("anthropic-messages"), form="anthropic-messages", max_tokens=9)
+    rules = own(lambda context: [{"role": "user", "content": "Go."}, *context.messages[5:8], *context.messages[-1:]], thinking_binding="strip")
+    outcome = await House().decide(talk, rules, quirks=["binds_thinking"])
+    assert outcome.result == "compacted"
+    assert [item["role"] for item in sent(outcome)] == ["user", "assistant", "user", "assistant", "user"]
+    assert b"thinking" not in outcome.body
+
+
+async def test_instructions_in_mid_history_that_leave_with_a_list_are_repeated() -> None:
+    talk = Talk(*pieces("anthropic-messages"), form="anthropic-messages", max_tokens=9)
+    talk.items.insert(5, {"role": "system", "content": "In German now."})
+    outcome = await House().decide(talk, own(lambda context: context.messages[-1:]))
+    assert "In German now." in texts(outcome)[0]
+    assert texts(outcome)[1:] == ["Now?"]
+
+
 async def test_a_list_that_changes_nothing_or_only_adds_is_no_compaction() -> None:
     talk = Talk.of(8, 200)
     untouched(talk, await listed(talk, lambda context: context.messages), "nothing_to_compact")

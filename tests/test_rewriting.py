@@ -13,7 +13,7 @@ from app.core.notes import CONTINUATION, is_note
 from app.core.transcript import transcript
 from app.errors import SummaryFailed
 from app.request import Outcome
-from tests.story import House, Talk, policy, sent, texts, words
+from tests.story import House, Talk, counted, policy, sent, texts, words
 
 SUMMARIZE = policy(strategy="summarize")
 FAILED = SummaryFailed("refused")
@@ -176,6 +176,29 @@ async def test_a_failed_summary_has_a_fallback(fallback: str, strategy: str) -> 
     assert ("summary_failed", {"reason": "refused", "fallback": fallback}) in house.witness.notes
 
 
+async def test_a_failed_summary_can_be_made_without_a_model() -> None:
+    house = House(FAILED)
+    outcome = await house.decide(
+        Talk.of(10), policy(strategy="summarize", summary_fallback="extractive", keep_user_messages=200)
+    )
+    assert (outcome.result, outcome.strategy) == ("compacted", "summarize")
+    assert "Question 9." in texts(outcome)[0]
+    assert is_note(texts(outcome)[0])
+    assert len(house.writer.jobs) == 1
+
+
+@pytest.mark.parametrize("strategy", ["summarize", "combined"])
+async def test_where_no_model_is_wanted_none_is_asked(strategy: str) -> None:
+    house = House()
+    rules = policy(strategy=strategy, summary_model="extractive", keep_user_messages=200)
+    one = await house.decide(talk := Talk.of(10), rules)
+    assert (one.result, one.strategy) == ("compacted", strategy)
+    assert "Question" in texts(one)[0]
+    assert is_note(texts(one)[0])
+    assert (await house.decide(more(talk, 10), rules)).result == "compacted"
+    assert not house.writer.jobs
+
+
 async def test_a_failed_stage_leaves_what_the_others_did() -> None:
     house = House(FAILED)
     talk = Talk.of(10)
@@ -251,6 +274,17 @@ async def test_a_failed_fold_leaves_what_was_cleared() -> None:
     outcome = await house.decide(long_turn(12), rules)
     assert (outcome.result, outcome.strategy) == ("compacted", "tool_result_clearing")
     assert not any(is_note(text) for text in texts(outcome) if text)
+
+
+@pytest.mark.parametrize("strategy", ["sliding_window", "tool_result_clearing"])
+async def test_a_strategy_without_a_model_folds_without_one(strategy: str) -> None:
+    house = House()
+    talk = long_turn(12)
+    outcome = await house.decide(talk, policy(strategy=strategy, fold_rounds_above=400, keep_recent_tool_results=9))
+    assert outcome.result == "compacted"
+    assert sent(outcome)[0] == talk.items[0]
+    assert "Progress so far" in texts(outcome)[1]
+    assert not house.writer.jobs
 
 
 async def test_below_the_limit_nothing_is_folded() -> None:
@@ -421,14 +455,10 @@ async def test_the_target_is_on_the_providers_scale() -> None:
     rules = policy(strategy="combined", trigger_threshold=4_000, target_threshold=2_000)
     house = House()
     talk = Talk().ask("Go.")
-    for n in range(6):
+    for n in range(10):
         talk.round(200, ident=f"r{n}")
-    await house.compactor.settle(
-        first := await house.decide(talk, policy(compact_first_request=False, trigger_threshold=9_000)), 0
-    )
-    await house.compactor.settle(first, first.before * 2)
-    for n in range(6, 10):
-        talk.round(200, ident=f"r{n}")
+        before = await house.decide(talk, policy(compact_first_request=False, trigger_threshold=8_000))
+        await house.compactor.settle(before, counted(talk) * 2)
     outcome = await house.decide(talk.answer().ask("And?"), rules)
     assert outcome.source == "usage"
     assert (outcome.result, outcome.strategy) == ("compacted", "combined")

@@ -42,12 +42,12 @@ def value(raw: Slice) -> Any:
         raise NotCompactable("not_json") from None
 
 
-def dump(thing: Any) -> bytes:
-    """A new JSON text for something that compactd itself writes."""
+def dump(thing: Any, ordered: bool = False) -> bytes:
+    """A new JSON text for something that compactd itself writes; `ordered` sorts keys, so that equal values give equal texts."""
     try:
-        return msgspec.json.encode(thing)
+        return msgspec.json.encode(thing, order="sorted" if ordered else None)
     except (UnicodeEncodeError, msgspec.EncodeError):  # a lone surrogate: only escapes can carry it
-        return json.dumps(thing, separators=(",", ":")).encode()
+        return json.dumps(thing, separators=(",", ":"), sort_keys=ordered).encode()
 
 
 def members(raw: bytes) -> dict[str, Span]:

@@ -64,5 +64,7 @@ def cut_result(text: str, total: int, most: int, address: str) -> str:
 
 CONTINUATION = "[After a compaction: go on with the work that the summary above describes.]"
 """The user item that a conversation ends on where even its running tool round was summarised."""
+BARE = "[Reasoning removed by compaction.]"
+"""What stands in an item that held nothing else and may not be empty."""
 CLEARED_INPUT = "[Cleared by compaction.]"
 """What stands where a free-text tool input was; JSON arguments become an empty object."""

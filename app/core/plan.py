@@ -82,7 +82,8 @@ class Checkpoint:
                 packed.append({"note": piece.raw.decode()})
             else:
                 cleared = [[c.ordinal, c.text, c.inputs] for c in piece.cleared]
-                packed.append({"index": piece.index, "cleared": cleared, "lead": piece.lead, "bare": piece.bare})
+                edited = {"index": piece.index, "cleared": cleared, "lead": piece.lead, "bare": piece.bare}
+                packed.append(edited | {"mute": True} if piece.mute else edited)
         return jsonspan.dump(
             {"v": 1, "covered": self.covered, "pieces": packed, "strategy": self.strategy, "level": self.level,
              "archive": self.archive, "number": self.number}
@@ -118,6 +119,7 @@ class _Edited(msgspec.Struct):
     cleared: list[tuple[int, str, bool]]
     lead: str
     bare: bool
+    mute: bool = False
 
 
 def _unpacked(record: _Record) -> Iterator[Piece]:
@@ -138,7 +140,9 @@ def _unpacked(record: _Record) -> Iterator[Piece]:
         if isinstance(packed, tuple):
             yield from range(start, stop)
         else:
-            yield Edited(start, tuple(Clearing(*cleared) for cleared in edited.cleared), edited.lead, edited.bare)
+            yield Edited(
+                start, tuple(Clearing(*cleared) for cleared in edited.cleared), edited.lead, edited.bare, edited.mute
+            )
 
 
 Rewrite = Callable[[Slice, Edited], bytes]
@@ -234,7 +238,7 @@ def _edited(piece: Piece, cleared: tuple[Clearing, ...], lead: str, bare: bool) 
     if isinstance(piece, int):
         return Edited(piece, cleared, lead, bare)
     again = {(c.ordinal, c.inputs): c for c in (*piece.cleared, *cleared)}
-    return Edited(piece.index, tuple(again.values()), lead or piece.lead, bare or piece.bare)
+    return replace(piece, cleared=tuple(again.values()), lead=lead or piece.lead, bare=bare or piece.bare)
 
 
 def _built(client: View, pieces: list[Piece], covered: int, rewrite: Rewrite, read: Read) -> View:

@@ -74,16 +74,19 @@ class Facts:
 
 
 class Entry:
-    """What is known of one item's bytes: facts, fingerprint (16 bytes), tokens (-1 until counted), and the tokens of its media, which
-    its bytes don't bound."""
+    """What is known of one item's bytes: facts, fingerprint (16 bytes), tokens (-1 until counted), the tokens of its media, which its bytes
+    don't bound, and whether reasoning can be read in it."""
 
-    __slots__ = ("facts", "fingerprint", "media", "tokens")
+    __slots__ = ("facts", "fingerprint", "media", "thinks", "tokens")
 
-    def __init__(self, facts: Facts, fingerprint: bytes, tokens: int = -1, media: int = 0) -> None:
+    def __init__(
+        self, facts: Facts, fingerprint: bytes, tokens: int = -1, media: int = 0, thinks: bool = False
+    ) -> None:
         self.facts = facts
         self.fingerprint = fingerprint
         self.tokens = tokens
         self.media = media
+        self.thinks = thinks
 
 
 class EntryCache:
@@ -146,13 +149,14 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """An item of the client's history, by index, with clearings in it, a note's text put ahead of its own (`lead`), or without its reasoning
-    (`bare`)."""
+    """An item of the client's history, by index, with clearings in it, with a note's text put ahead of its own (`lead`), without its
+    reasoning (`bare`), or without its calls (`mute`)."""
 
     index: int
     cleared: tuple[Clearing, ...] = ()
     lead: str = ""
     bare: bool = False
+    mute: bool = False
 
 
 @dataclass(frozen=True, slots=True)

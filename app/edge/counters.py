@@ -1,18 +1,22 @@
 """The providers' own counting endpoints, as a rung of the counting ladder.
 
-Asked through the client's own upstream and credentials, and only where the local figure lies so near to the threshold that it can't decide.
-An answer is kept for its prefix; an endpoint that does not answer in time, or at all, is left alone for a while: the local figure stands.
+Asked through the client's own upstream and credentials, and only where the local figure lies so near to the threshold that it can't
+decide. An answer is kept for its body. An endpoint that does not answer in time, or not with a figure, is not asked again for a while
+for that client: the local figures stand.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 
 import httpx
+import xxhash
 
 from app.core import jsonspan
+from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
 from app.edge.forwarding import address
 from app.edge.headers import forwarded, without_key
@@ -20,6 +24,7 @@ from app.edge.upstream import Upstream
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.base import CountCall, Target
+from app.ports import Recorder
 from app.request import Ask
 
 PATIENCE = 2.0
@@ -27,68 +32,103 @@ PATIENCE = 2.0
 PAUSE = 60.0
 """Seconds for which an endpoint that failed is not asked again."""
 KEPT = 4_096
+"""Answers that are kept, and failures."""
 LONGEST_ANSWER = 64 << 10
 
 
+class _Failed(Exception):
+    """The endpoint has no figure; a short word says why."""
+
+
 class ProviderCounter:
-    def __init__(self, wiring: Callable[[], Wiring], client: Upstream) -> None:
+    """`patience` and `pause` in seconds."""
+
+    def __init__(
+        self,
+        wiring: Callable[[], Wiring],
+        client: Upstream,
+        recorder: Recorder,
+        patience: float = PATIENCE,
+        pause: float = PAUSE,
+    ) -> None:
         self._wiring = wiring
         self._client = client
+        self._recorder = recorder
+        self._patience = patience
+        self._pause = pause
+        self._seed = secrets.randbits(63)
         self._known: dict[bytes, int] = {}
-        self._resting: dict[tuple[str, str], float] = {}
+        self._resting: dict[tuple[str, str, str], float] = {}
 
-    async def count(self, ask: Ask, body: bytes, key: bytes) -> int | None:
-        """Input tokens of `body` by the provider, None if it can't tell. `key` names the prefix that the body stands for."""
+    async def count(self, ask: Ask, body: bytes, beta: str = "") -> int | None:
+        """Input tokens of `body` by the provider, None if it can't tell. `beta`: what its beta header has to say for the body's sake."""
+        call = FORMATS[ask.format].counting(ask.client_model, ask.path)
+        if call is None:
+            return None
+        hasher = xxhash.xxh3_128(f"{ask.tenant}\0{ask.upstream}\0{ask.path}\0{beta}\0".encode(), seed=self._seed)
+        hasher.update(body)
+        key, where = hasher.digest(), (ask.upstream, ask.format, ask.tenant)
         if key in self._known:
             return self._known[key]
-        call = FORMATS[ask.format].counting(ask.client_model, ask.path)
-        where = (ask.upstream, ask.format)
-        if call is None or self._resting.get(where, 0.0) > time.monotonic():
+        if self._resting.get(where, 0.0) > time.monotonic():
             return None
         try:
-            async with asyncio.timeout(PATIENCE):
-                counted = await self._ask(ask, call, body)
-        except (TimeoutError, httpx.TransportError, NotCompactable):
-            counted = None
-        if counted is None:
-            self._resting[where] = time.monotonic() + PAUSE
+            async with asyncio.timeout(self._patience):
+                counted = await self._ask(ask, call, body, beta)
+        except (TimeoutError, httpx.TransportError, NotCompactable, _Failed) as fault:
+            self._rest(where, fault)
             return None
         if len(self._known) >= KEPT:
             self._known.clear()
         self._known[key] = counted
         return counted
 
-    async def _ask(self, ask: Ask, call: CountCall, body: bytes) -> int | None:
-        settings = self._wiring().settings
-        upstream = settings.upstreams[ask.upstream]
+    def _rest(self, where: tuple[str, str, str], fault: Exception) -> None:
+        if len(self._resting) >= KEPT:
+            self._resting.clear()
+        self._resting[where] = time.monotonic() + self._pause
+        why = str(fault) if isinstance(fault, _Failed) else type(fault).__name__
+        self._recorder.note("provider_count_failed", upstream=where[0], format=where[1], reason=why)
+
+    async def _ask(self, ask: Ask, call: CountCall, body: bytes, beta: str) -> int:
+        """Raises _Failed, NotCompactable, httpx.TransportError."""
+        upstream = self._wiring().settings.upstreams.get(ask.upstream)
+        if upstream is None:
+            raise _Failed("upstream_gone")  # the configuration has changed meanwhile
         url, base_path, host = address(upstream.base_url)
         question = _question(call, body)
-        headers = forwarded(list(ask.headers), host, len(question), True, upstream, Target(ask.format), fresh=True)
+        headers = forwarded(
+            list(ask.headers), host, len(question), True, upstream, Target(ask.format), fresh=True, beta=beta
+        )
         query = without_key(ask.query) if upstream.brings_credentials else ask.query
         query = b"&".join(part for part in query.split(b"&") if part and not part.startswith(b"alt="))
         target = base_path + call.path + (b"?" + query if query else b"")
-        timeout = {"connect": PATIENCE, "read": PATIENCE, "write": PATIENCE, "pool": PATIENCE}
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), self._patience)
         request = httpx.Request(
             "POST", url, headers=headers, stream=httpx.ByteStream(question), extensions={"target": target, "timeout": timeout}
-        )
+        )  # fmt: skip
         response = await self._client.handle_async_request(request)
-        answer = b""
         try:
+            if response.status_code != 200:
+                raise _Failed(f"status_{response.status_code}")
+            answer = b""
             async for chunk in response.stream:  # type: ignore[union-attr]
                 answer += chunk
                 if len(answer) > LONGEST_ANSWER:
-                    return None
+                    raise _Failed("too_long")
         finally:
             await response.aclose()
-        told = jsonspan.value(answer) if response.status_code == 200 else None
+        told = jsonspan.value(open_coding(answer, response.headers.get("content-encoding", ""), LONGEST_ANSWER))
         counted = told.get(call.answer) if isinstance(told, dict) else None
-        return counted if isinstance(counted, int) and counted > 0 else None
+        if not isinstance(counted, int) or counted is True or counted <= 0:
+            raise _Failed("no_figure")
+        return counted
 
 
 def _question(call: CountCall, body: bytes) -> bytes:
     """The counting request's body, made of the request's own slices. Raises NotCompactable for a body that can't be taken apart."""
     spans = jsonspan.members(body)
-    keys = [key for key in spans if not call.keys or key in call.keys]
+    keys = [key for key in spans if (key in call.keys if call.keys else key != "model")]
     parts = [jsonspan.dump(key) + b":" + body[slice(*spans[key])] for key in keys]
     if not call.under:
         return b"{" + b",".join(parts) + b"}"

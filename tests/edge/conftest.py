@@ -31,4 +31,6 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setattr(transport, "trusted", trusted)
-    monkeypatch.setattr(memory, "settle", lambda: None)  # a full collection for each app, and of use to a long-lived process only
+    monkeypatch.setattr(
+        memory, "settle", lambda: None
+    )  # a full collection for each app, and of use to a long-lived process only

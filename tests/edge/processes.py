@@ -38,10 +38,19 @@ class Process:
         self.file.write_text(json.dumps({"listen": listen, "log": {"format": "json"}, **sections}))
 
     async def start(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("COMPACTD_", "PROMETHEUS_"))}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("COMPACTD_", "PROMETHEUS_"))
+        }
         with self.log.open("wb") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *COMMAND, "serve", "--config", str(self.file), env=environment, stdout=output, stderr=output, cwd=Path(__file__).parents[2]
+                *COMMAND,
+                "serve",
+                "--config",
+                str(self.file),
+                env=environment,
+                stdout=output,
+                stderr=output,
+                cwd=Path(__file__).parents[2],
             )
 
     async def ready(self) -> None:
@@ -75,14 +84,15 @@ class Process:
     async def logged(self, event: str, times: int = 1) -> dict[str, Any]:
         """Wait for a log line."""
         async with asyncio.timeout(PATIENCE):
-            while len(found := [line for line in self.lines if line["event"] == event]) < times:
+            while len(found := [line for line in self.lines if line["event"] == event]) < times:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         return found[-1]
 
     async def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
-        text = (await self.http.get("/metrics")).text
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith((f"compactd_{name} ", f"compactd_{name}{{")))
+        lines = (await self.http.get("/metrics")).text.splitlines()
+        starts = (f"compactd_{name} ", f"compactd_{name}{{")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(starts))
 
 
 def free_port() -> int:

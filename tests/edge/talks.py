@@ -13,8 +13,18 @@ from typing import Any
 from tests.edge.wire import PATHS, request
 
 Json = dict[str, Any]
-MODELS = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4.1", "anthropic-messages": "claude-sonnet-4-5", "gemini": "gemini-2.5-flash"}
-HISTORY = {"openai-chat": "messages", "openai-responses": "input", "anthropic-messages": "messages", "gemini": "contents"}
+MODELS = {
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-4.1",
+    "anthropic-messages": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+HISTORY = {
+    "openai-chat": "messages",
+    "openai-responses": "input",
+    "anthropic-messages": "messages",
+    "gemini": "contents",
+}
 KEYS = {
     "openai-chat": ("authorization: Bearer k",), "openai-responses": ("authorization: Bearer k",),
     "anthropic-messages": ("x-api-key: k", "anthropic-version: 2023-06-01"), "gemini": ("x-goog-api-key: k",),
@@ -50,7 +60,11 @@ class Talk:
         if self.form == "gemini":
             item = {"role": "model", "parts": [{"text": text}]}
         if self.form == "openai-responses":
-            item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}]}
+            item = {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": text, "annotations": []}],
+            }
         self.items.append(item)
         return self
 
@@ -72,7 +86,10 @@ class Talk:
         results: dict[str, Json] = {
             "openai-chat": {"role": "tool", "tool_call_id": ident, "content": text},
             "openai-responses": {"type": "function_call_output", "call_id": ident, "output": text},
-            "anthropic-messages": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": ident, "content": text}]},
+            "anthropic-messages": {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": ident, "content": text}],
+            },
             "gemini": {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": text}}}]},
         }
         self.items.append(results[self.form])

@@ -70,10 +70,12 @@ def test_opening_is_the_reverse_of_packing(coding: str, data: bytes) -> None:
 def test_damaged_bodies_are_refused_or_read_and_nothing_else(coding: str, data: bytes, cut: int, flip: int) -> None:
     packed = bytearray(PACK[coding](data))[: max(1, cut)]
     packed[flip % len(packed)] ^= 0x55
+    reason = ""
     try:
         open_coding(bytes(packed), coding, 1_000)
     except NotCompactable as refusal:
-        assert refusal.reason in ("bad_coding", "too_large")
+        reason = refusal.reason
+    assert reason in ("", "bad_coding", "too_large")
 
 
 def test_raw_deflate_is_read_too() -> None:
@@ -102,7 +104,10 @@ def test_bomb_takes_no_more_memory_than_the_bound(coding: str) -> None:
     assert most < 8 * MB
 
 
-@pytest.mark.parametrize(("coding", "reason"), [("compress", "unknown_coding"), ("gzip, aws-chunked", "unknown_coding"), ("gzip", "bad_coding")])
+@pytest.mark.parametrize(
+    ("coding", "reason"),
+    [("compress", "unknown_coding"), ("gzip, aws-chunked", "unknown_coding"), ("gzip", "bad_coding")],
+)
 def test_coding_that_is_not_ours(coding: str, reason: str) -> None:
     with pytest.raises(NotCompactable, match=reason):
         open_coding(b"hello", coding, 10)
@@ -113,7 +118,9 @@ def test_no_coding() -> None:
     assert open_coding(b"hello", " ,", 10) == b"hello"
 
 
-def watched(form: str, data: bytes, size: int, kind: str = "text/event-stream; charset=utf-8", coding: str = "") -> Watcher:
+def watched(
+    form: str, data: bytes, size: int, kind: str = "text/event-stream; charset=utf-8", coding: str = ""
+) -> Watcher:
     watcher = Watcher(FORMATS[form], kind, coding)
     for at in range(0, len(data), size):
         watcher.feed(data[at : at + size])
@@ -198,7 +205,11 @@ def test_tail_is_short() -> None:
     assert not watcher.terminal
 
 
-@given(st.lists(st.binary(max_size=60), max_size=8), st.sampled_from(list(FORMATS)), st.sampled_from(["", "gzip", "br", "zstd", "deflate"]))
+@given(
+    st.lists(st.binary(max_size=60), max_size=8),
+    st.sampled_from(list(FORMATS)),
+    st.sampled_from(["", "gzip", "br", "zstd", "deflate"]),
+)
 def test_watching_never_raises(chunks: list[bytes], form: str, coding: str) -> None:
     for kind in ("text/event-stream", "application/json"):
         watcher = Watcher(FORMATS[form], kind, coding)

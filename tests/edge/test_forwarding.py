@@ -10,7 +10,9 @@ import pytest
 from app.edge.forwarding import address, failure
 
 ALL = [
-    error for _, error in inspect.getmembers(httpx, inspect.isclass) if issubclass(error, httpx.TransportError) and error is not httpx.TransportError
+    error
+    for _, error in inspect.getmembers(httpx, inspect.isclass)
+    if issubclass(error, httpx.TransportError) and error is not httpx.TransportError
 ]
 
 
@@ -45,7 +47,9 @@ def test_failures(error: type[httpx.TransportError], status: int, code: str) -> 
 
 def test_what_went_wrong_in_connecting_is_told() -> None:
     """An operator has to know that it is the certificate; the texts come from `app.edge.upstream.faults` and hold no secret."""
-    assert "certificate" in str(failure(httpx.ConnectError("the TLS certificate of a:443 is not trusted: self-signed"), "a"))
+    assert "certificate" in str(
+        failure(httpx.ConnectError("the TLS certificate of a:443 is not trusted: self-signed"), "a")
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.headers import Headers, Pair, credentials, credentials_hash, forwarded, returned, session_name, without_key
+from app.edge.headers import (
+    Headers,
+    Pair,
+    credentials,
+    credentials_hash,
+    forwarded,
+    returned,
+    session_name,
+    without_key,
+)
 from app.formats import FORMATS
 from app.formats.base import Target
 from app.settings import Upstream
@@ -25,7 +34,9 @@ HOP = {
 }  # fmt: skip
 
 
-def sent(*raw: Pair, length: int | None = None, drop_coding: bool = False, upstream: Upstream = OPEN, **more: object) -> list[Pair]:
+def sent(
+    *raw: Pair, length: int | None = None, drop_coding: bool = False, upstream: Upstream = OPEN, **more: object
+) -> list[Pair]:
     pairs = forwarded(list(raw), b"provider.test", length, drop_coding, upstream, None, **more)  # type: ignore[arg-type]
     assert pairs[0] == (b"host", b"provider.test")
     return pairs[1:]
@@ -61,7 +72,9 @@ def test_coding_goes_with_the_body() -> None:
 def test_beta_is_added_beside_the_clients_own() -> None:
     own = (b"anthropic-beta", b"context-1m")
     assert sent(own, beta="drop-thinking") == [own, (b"anthropic-beta", b"drop-thinking")]
-    assert sent((b"anthropic-beta", b"a, drop-thinking"), beta="drop-thinking") == [(b"anthropic-beta", b"a, drop-thinking")]
+    assert sent((b"anthropic-beta", b"a, drop-thinking"), beta="drop-thinking") == [
+        (b"anthropic-beta", b"a, drop-thinking")
+    ]
 
 
 def test_beta_is_taken_out_of_the_clients_own() -> None:
@@ -77,7 +90,9 @@ def test_injected_key_stands_where_the_format_wants_it(form: str) -> None:
 
 
 def test_an_upstreams_own_headers_replace_the_clients() -> None:
-    upstream = Upstream(base_url="https://p.test", formats=("openai-chat",), headers={"X-Team": "a", "user-agent": "compactd"})
+    upstream = Upstream(
+        base_url="https://p.test", formats=("openai-chat",), headers={"X-Team": "a", "user-agent": "compactd"}
+    )
     assert sent((b"x-team", b"b"), (b"user-agent", b"sdk"), (b"y", b"z"), upstream=upstream) == [
         (b"y", b"z"), (b"x-team", b"a"), (b"user-agent", b"compactd"),
     ]  # fmt: skip
@@ -137,7 +152,8 @@ def test_tenants_differ_by_credentials_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "left"), [(b"key=a", b""), (b"alt=sse&key=a&b=%20", b"alt=sse&b=%20"), (b"monkey=1&key", b"monkey=1&key"), (b"", b"")]
+    ("query", "left"),
+    [(b"key=a", b""), (b"alt=sse&key=a&b=%20", b"alt=sse&b=%20"), (b"monkey=1&key", b"monkey=1&key"), (b"", b"")],
 )
 def test_query_without_the_clients_key(query: bytes, left: bytes) -> None:
     assert without_key(query) == left
@@ -145,7 +161,9 @@ def test_query_without_the_clients_key(query: bytes, left: bytes) -> None:
 
 def test_session_names() -> None:
     def named(hint: str = "", **raw: str) -> str:
-        return session_name(Headers([(name.replace("__", "-").encode(), value.encode()) for name, value in raw.items()]), hint)
+        return session_name(
+            Headers([(name.replace("__", "-").encode(), value.encode()) for name, value in raw.items()]), hint
+        )
 
     assert named(x__compactd__session="team/a:1@x.y-z") == "team/a:1@x.y-z"
     assert named("hint", x__compactd__session="mine") == "mine"

@@ -52,7 +52,9 @@ def body(form: str, stream: bool = True) -> bytes:
     if form == "gemini":
         says = [("user", "Hi."), ("model", "Hello."), ("user", "And?")]
         return json.dumps({"contents": [{"role": role, "parts": [{"text": text}]} for role, text in says]}).encode()
-    said = [{"role": role, "content": text} for role, text in (("user", "Hi."), ("assistant", "Hello."), ("user", "And?"))]
+    said = [
+        {"role": role, "content": text} for role, text in (("user", "Hi."), ("assistant", "Hello."), ("user", "And?"))
+    ]
     return json.dumps({"model": "m", "stream": stream, "max_tokens": 9, FORMATS[form].history: said}).encode()
 
 
@@ -73,11 +75,18 @@ def answering(*data: bytes) -> Any:
 
 @EVERY
 async def test_signs_of_life_come_before_the_providers_own_events(form: str) -> None:
-    async with serve(answering(HEAD, chunks([STREAM]))) as server, compactd(configured(server.url, policies=[policy()])) as proxy:
+    async with (
+        serve(answering(HEAD, chunks([STREAM]))) as server,
+        compactd(configured(server.url, policies=[policy()])) as proxy,
+    ):
         client = await ask(proxy, form, "x-compactd-session: mine")
         head = await client.head()
         assert (head.status, head["content-type"]) == (200, "text/event-stream")
-        assert (head["cache-control"], head["x-accel-buffering"], head["x-compactd-session"]) == ("no-cache", "no", "mine")
+        assert (head["cache-control"], head["x-accel-buffering"], head["x-compactd-session"]) == (
+            "no-cache",
+            "no",
+            "mine",
+        )
         assert head["x-compactd-request-id"]
         assert server.peers == []
         for _ in range(3):
@@ -119,7 +128,10 @@ async def _pieces(client: Client) -> Any:
 
 async def test_a_decision_in_time_opens_nothing() -> None:
     go[-1].set()
-    async with serve(answering(HEAD, chunks([STREAM]))) as server, compactd(configured(server.url, policies=[policy()])) as proxy:
+    async with (
+        serve(answering(HEAD, chunks([STREAM]))) as server,
+        compactd(configured(server.url, policies=[policy()])) as proxy,
+    ):
         answer = await (await ask(proxy, "openai-chat")).answer()
         assert answer.body == STREAM
         assert answer["x-compactd-outcome"] == "declined"
@@ -167,14 +179,20 @@ async def test_a_refusal_comes_as_the_formats_error_event(form: str) -> None:
     ("answer", "code", "message"),
     [
         (b"HTTP/1.1 500 No\r\ncontent-length: 4\r\n\r\noops", "upstream_error", "oops"),
-        (b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", "upstream_error", "The provider refused and did not say why."),
-        (b"HTTP/1.1 500 No\r\ncontent-length: 17\r\n\r\n{\"error\": \"oops\"}", "upstream_error", "oops"),
+        (
+            b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n",
+            "upstream_error",
+            "The provider refused and did not say why.",
+        ),
+        (b'HTTP/1.1 500 No\r\ncontent-length: 17\r\n\r\n{"error": "oops"}', "upstream_error", "oops"),
         (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}", "upstream_error", "{}"),
         (HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: sdch\r\n\r\n") + chunks([b"?"]), "upstream_error", "?"),
         (b"", "upstream_broke_off", ""),
     ],
 )
-async def test_whatever_else_the_provider_answers_ends_the_stream_with_an_error(answer: bytes, code: str, message: str) -> None:
+async def test_whatever_else_the_provider_answers_ends_the_stream_with_an_error(
+    answer: bytes, code: str, message: str
+) -> None:
     async def provider(peer: Peer) -> None:
         await taken(peer)
         await peer.send(answer)
@@ -196,7 +214,10 @@ async def test_a_compressed_answer_is_opened_since_the_stream_began_plain() -> N
     coded = HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
     packed = gzip.compress(STREAM)
     pieces = chunks([packed[:7], packed[7:20], packed[20:]])
-    async with serve(answering(coded, pieces)) as server, compactd(configured(server.url, policies=[policy()])) as proxy:
+    async with (
+        serve(answering(coded, pieces)) as server,
+        compactd(configured(server.url, policies=[policy()])) as proxy,
+    ):
         client = await ask(proxy, "openai-chat", "accept-encoding: gzip")
         assert (await client.head())["content-encoding"] == ""
         go[-1].set()
@@ -237,14 +258,25 @@ def test_error_events_have_the_formats_shape() -> None:
     told = {name: json.loads(event.partition(b"data: ")[2]) for name, event in events.items()}
     assert told == {
         "openai-chat": {"error": {"message": "Too\nlate.", "type": "server_error", "param": None, "code": "late"}},
-        "openai-responses": {"type": "error", "code": "late", "message": "Too\nlate.", "param": None, "sequence_number": 0},
-        "anthropic-messages": {"type": "error", "error": {"type": "timeout_error", "message": "Too\nlate.", "code": "late"}},
+        "openai-responses": {
+            "type": "error",
+            "code": "late",
+            "message": "Too\nlate.",
+            "param": None,
+            "sequence_number": 0,
+        },
+        "anthropic-messages": {
+            "type": "error",
+            "error": {"type": "timeout_error", "message": "Too\nlate.", "code": "late"},
+        },
         "gemini": json.loads(FORMATS["gemini"].error(504, "late", "Too\nlate.")),
     }
     for name, event in events.items():
         *lines, empty, end = event.split(b"\n")
         assert (empty, end) == (b"", b"")
-        assert [line.partition(b":")[0] for line in lines] == ([b"data"] if name in ("openai-chat", "gemini") else [b"event", b"data"])
+        assert [line.partition(b":")[0] for line in lines] == (
+            [b"data"] if name in ("openai-chat", "gemini") else [b"event", b"data"]
+        )
 
 
 # Real clients
@@ -271,7 +303,10 @@ async def test_openais_client_reads_on_and_raises_the_error() -> None:
 async def test_anthropics_client_reads_on_and_raises_the_error() -> None:
     said = b'event: message_stop\ndata: {"type": "message_stop"}\n\n'
     asked = json.loads(body("anthropic-messages"))
-    async with serve(answering(HEAD, chunks([said]))) as server, compactd(configured(server.url, policies=[policy()])) as proxy:
+    async with (
+        serve(answering(HEAD, chunks([said]))) as server,
+        compactd(configured(server.url, policies=[policy()])) as proxy,
+    ):
         client = anthropic.AsyncAnthropic(base_url=proxy.url, api_key="k", max_retries=0)
         stream = await client.messages.create(**asked)
         go[-1].set()

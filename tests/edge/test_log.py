@@ -47,12 +47,20 @@ def logging_as(**options: str) -> Settings:
 
 def test_an_event_is_one_json_line(capsys: Err) -> None:
     log.configure(logging_as(format="json"))
-    structlog.get_logger("compactd").warning("odd_thing", where="here", number=7, text='line one\n"line two" \u20ac', odd=(1, {2}))
+    structlog.get_logger("compactd").warning(
+        "odd_thing", where="here", number=7, text='line one\n"line two" \u20ac', odd=(1, {2})
+    )
     (line,) = lines(capsys)
     when = datetime.fromisoformat(line.pop("time"))
     assert abs(datetime.now(UTC) - when) < timedelta(minutes=1)
     assert line.pop("odd")
-    assert line == {"level": "warning", "event": "odd_thing", "where": "here", "number": 7, "text": 'line one\n"line two" \u20ac'}
+    assert line == {
+        "level": "warning",
+        "event": "odd_thing",
+        "where": "here",
+        "number": 7,
+        "text": 'line one\n"line two" \u20ac',
+    }
 
 
 def test_level_is_the_severity_and_nothing_else(capsys: Err) -> None:
@@ -60,7 +68,9 @@ def test_level_is_the_severity_and_nothing_else(capsys: Err) -> None:
     logger = structlog.get_logger("compactd")
     logger.info("not_wanted")
     logger.error("wanted", compaction_level=2)
-    assert [(line["level"], line["event"], line["compaction_level"]) for line in lines(capsys)] == [("error", "wanted", 2)]
+    assert [(line["level"], line["event"], line["compaction_level"]) for line in lines(capsys)] == [
+        ("error", "wanted", 2)
+    ]
 
 
 def test_other_libraries_speak_json_too(capsys: Err) -> None:
@@ -69,7 +79,10 @@ def test_other_libraries_speak_json_too(capsys: Err) -> None:
     logging.getLogger("some.library").warning("mind the gap")
     logging.getLogger("some.library").info("chatter")
     logging.getLogger("uvicorn.access").info("GET /v1/models?key=secret")
-    assert [(line["level"], line["event"]) for line in lines(capsys)] == [("error", "Something failed"), ("warning", "mind the gap")]
+    assert [(line["level"], line["event"]) for line in lines(capsys)] == [
+        ("error", "Something failed"),
+        ("warning", "mind the gap"),
+    ]
 
 
 def test_a_traceback_says_where_and_not_what(capsys: Err) -> None:
@@ -86,7 +99,9 @@ def test_a_traceback_says_where_and_not_what(capsys: Err) -> None:
     assert line["at"].startswith("test_log.py:")
 
 
-@pytest.mark.parametrize("words", ["ASGI callable returned without completing response.", "Unsupported upgrade request."])
+@pytest.mark.parametrize(
+    "words", ["ASGI callable returned without completing response.", "Unsupported upgrade request."]
+)
 def test_what_is_meant_to_happen_is_not_reported(capsys: Err, words: str) -> None:
     log.configure(logging_as(format="json"))
     logging.getLogger("uvicorn.error").error(words)

@@ -95,7 +95,12 @@ async def test_ready_though_the_store_is_away_and_says_so() -> None:
 async def test_admin_token(path: str) -> None:
     one = app(admin={"token": "tok-1", "protect_metrics": True})
     async with client(one) as http:
-        for given in ({}, {"authorization": "Bearer tok-2"}, {"authorization": "tok-1x"}, {"authorization": "Bearer t\xf6k".encode("latin-1")}):
+        for given in (
+            {},
+            {"authorization": "Bearer tok-2"},
+            {"authorization": "tok-1x"},
+            {"authorization": "Bearer t\xf6k".encode("latin-1")},
+        ):
             answer = await http.get(path, headers=given)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         for given in ({"authorization": "Bearer tok-1"}, {"authorization": "bearer tok-1"}):
@@ -105,14 +110,19 @@ async def test_admin_token(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ADMIN)
-@pytest.mark.parametrize("base", ["http://evil.test:8787", "http://127.0.0.1.evil.test", "http://localhost.evil.test:8787", "http://192.168.1.1"])
+@pytest.mark.parametrize(
+    "base",
+    ["http://evil.test:8787", "http://127.0.0.1.evil.test", "http://localhost.evil.test:8787", "http://192.168.1.1"],
+)
 async def test_without_a_token_only_loopback_names_are_answered(path: str, base: str) -> None:
     """A web page that lets its own name point here (DNS rebinding) still sends its own name."""
     async with client(app(), base) as http:
         assert (await http.get(path)).status_code == 403
 
 
-@pytest.mark.parametrize("base", ["http://127.0.0.1:8787", "http://localhost", "http://localhost:1", "http://[::1]:8787", "http://[::1]"])
+@pytest.mark.parametrize(
+    "base", ["http://127.0.0.1:8787", "http://localhost", "http://localhost:1", "http://[::1]:8787", "http://[::1]"]
+)
 async def test_loopback_names(base: str) -> None:
     async with client(app(), base) as http:
         assert (await http.get("/compactd/api/config")).status_code == 200
@@ -134,9 +144,13 @@ async def test_metrics_are_open_unless_protected() -> None:
 async def test_a_browser_can_not_be_made_to_post_a_preview() -> None:
     """A form's content type is not JSON, and there is no CORS."""
     async with client(app()) as http:
-        answer = await http.post("/compactd/api/preview", content='{"body": {"messages": []}}', headers={"content-type": "text/plain"})
+        answer = await http.post(
+            "/compactd/api/preview", content='{"body": {"messages": []}}', headers={"content-type": "text/plain"}
+        )
         assert answer.status_code == 422
-        answer = await http.options("/compactd/api/preview", headers={"origin": "http://evil.test", "access-control-request-method": "POST"})
+        answer = await http.options(
+            "/compactd/api/preview", headers={"origin": "http://evil.test", "access-control-request-method": "POST"}
+        )
         assert "access-control-allow-origin" not in answer.headers
 
 
@@ -148,7 +162,9 @@ async def test_archive_by_its_address(used: tuple[App, httpx.AsyncClient, Talk])
     app, http, talk = used
     listed = (await http.get("/compactd/api/archives?session=first")).json()["archives"]
     newest = listed[0]["address"]
-    assert re.fullmatch(r"http://127\.0\.0\.1:8787/compactd/archives/compaction_first_[0-9TZ]+_2_\w+/[0-9a-f]{32}", newest)
+    assert re.fullmatch(
+        r"http://127\.0\.0\.1:8787/compactd/archives/compaction_first_[0-9TZ]+_2_\w+/[0-9a-f]{32}", newest
+    )
     async with client(app, "http://elsewhere.test") as anybody:
         answer = await anybody.get(newest.removeprefix("http://127.0.0.1:8787"))
         assert answer.status_code == 200
@@ -156,7 +172,12 @@ async def test_archive_by_its_address(used: tuple[App, httpx.AsyncClient, Talk])
         items = answer.json()["items"]
         assert len(items) == len({item["index"] for item in items}) > 8
         assert all(item["item"] == talk.items[item["index"]] for item in items)
-        for wrong in (newest[:-1], newest[:-1] + ("0" if newest[-1] != "0" else "1"), newest.replace("first", "second"), newest + "/"):
+        for wrong in (
+            newest[:-1],
+            newest[:-1] + ("0" if newest[-1] != "0" else "1"),
+            newest.replace("first", "second"),
+            newest + "/",
+        ):
             assert (await anybody.get(wrong.removeprefix("http://127.0.0.1:8787"))).status_code in (404, 307)
 
 
@@ -209,7 +230,9 @@ async def test_compactions(used: tuple[App, httpx.AsyncClient, Talk]) -> None:
     assert (await http.get("/compactd/api/compactions/nosuch")).status_code == 404
 
 
-@pytest.mark.parametrize(("path", "key"), [("sessions", "sessions"), ("compactions", "compactions"), ("archives", "archives")])
+@pytest.mark.parametrize(
+    ("path", "key"), [("sessions", "sessions"), ("compactions", "compactions"), ("archives", "archives")]
+)
 async def test_lists_page_by_cursor(path: str, key: str, used: tuple[App, httpx.AsyncClient, Talk]) -> None:
     _, http, _ = used
     everything = (await http.get(f"/compactd/api/{path}")).json()[key]
@@ -238,7 +261,14 @@ async def test_cursor_that_is_none_is_no_fault(path: str, cursor: str) -> None:
 
 
 async def test_config_is_masked() -> None:
-    upstreams = {"a": {"base_url": "http://a.test", "formats": ["gemini"], "api_key": "sk-SECRET", "headers": {"authorization": "SECRET-header"}}}
+    upstreams = {
+        "a": {
+            "base_url": "http://a.test",
+            "formats": ["gemini"],
+            "api_key": "sk-SECRET",
+            "headers": {"authorization": "SECRET-header"},
+        }
+    }
     sections = {"upstreams": upstreams, "admin": {"token": "tok-SECRET"}, "auth": {"keys": ["ck-SECRET"]}}
     async with client(app(**sections), authorization="Bearer tok-SECRET") as http:
         answer = await http.get("/compactd/api/config")
@@ -273,7 +303,9 @@ async def test_preview_of_something_odd_is_no_fault(content: bytes) -> None:
         assert answer.status_code in (200, 422)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"body": 7}', b'{"body": {}, "more": 1}', b'{"body": {"n": NaN}}x'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b'{"body": 7}', b'{"body": {}, "more": 1}', b'{"body": {"n": NaN}}x']
+)
 async def test_preview_of_nothing_is_refused(content: bytes) -> None:
     async with client(app()) as http:
         answer = await http.post("/compactd/api/preview", content=content, headers={"content-type": "application/json"})
@@ -283,11 +315,21 @@ async def test_preview_of_nothing_is_refused(content: bytes) -> None:
 async def test_the_api_describes_itself() -> None:
     async with client(app()) as http:
         paths = (await http.get("/compactd/api/openapi.json")).json()["paths"]
-    assert {"/readyz", "/metrics", "/compactd/api/preview", "/compactd/archives/{archive_id}/{capability}"} <= paths.keys()
+    assert {
+        "/readyz",
+        "/metrics",
+        "/compactd/api/preview",
+        "/compactd/archives/{archive_id}/{capability}",
+    } <= paths.keys()
 
 
 async def test_own_paths_are_never_forwarded() -> None:
     """The provider's address is dead: whatever went there would be a 502."""
     async with compactd(configured("http://127.0.0.1:9")) as proxy:
-        for method, path in (("GET", "/compactd/nosuch"), ("POST", "/livez"), ("DELETE", "/compactd/api/sessions"), ("GET", "/compactd%2Fx")):
+        for method, path in (
+            ("GET", "/compactd/nosuch"),
+            ("POST", "/livez"),
+            ("DELETE", "/compactd/api/sessions"),
+            ("GET", "/compactd%2Fx"),
+        ):
             assert (await proxy.ask(request(method, path))).status in (404, 405)

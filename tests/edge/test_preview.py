@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,7 +30,12 @@ async def told(request: dict[str, Any], *policies: dict[str, Any], **sections: A
 async def test_a_compaction(form: str, as_text: bool) -> None:
     body = Talk(form).ask("Read.").rounds(8).body
     found = await told({"path": PATHS[form], "body": json.dumps(body) if as_text else body})
-    assert (found["outcome"], found["reason"], found["policy"], found["format"]) == ("compacted", "threshold", "low", form)
+    assert (found["outcome"], found["reason"], found["policy"], found["format"]) == (
+        "compacted",
+        "threshold",
+        "low",
+        form,
+    )
     assert (found["strategy"], found["level"], found["trigger_tokens"]) == ("tool_result_clearing", 2, 1_500)
     assert found["tokens_after"] < found["tokens_before"]
     assert (found["bytes_after"], found["bytes_after"] < found["bytes_before"]) == (len(found["body"].encode()), True)
@@ -44,7 +50,12 @@ async def test_a_body_as_text_comes_back_byte_for_byte() -> None:
 
 async def test_a_summary_can_not_be_made_offline() -> None:
     body = Talk("openai-chat").ask("One?").say("word " * 2_000).ask("Two?").say("word " * 2_000).ask("Three?").body
-    policy = {"strategy": "summarize", "trigger_threshold": 1_500, "keep_recent_messages": 1, "summary_fallback": "pass"}
+    policy = {
+        "strategy": "summarize",
+        "trigger_threshold": 1_500,
+        "keep_recent_messages": 1,
+        "summary_fallback": "pass",
+    }
     found = await told({"body": body}, policy)
     assert (found["outcome"], found["reason"]) == ("declined", "summary_failed")
 
@@ -58,7 +69,9 @@ async def test_a_policy_by_name_and_a_model_that_is_not_known() -> None:
 
 async def test_an_upstreams_quirks_count() -> None:
     """Where users and model must alternate, a notice goes into the item that follows it."""
-    upstreams = {"local": {"base_url": "http://localhost:8000", "formats": ["openai-chat"], "quirks": ["alternating_roles"]}}
+    upstreams = {
+        "local": {"base_url": "http://localhost:8000", "formats": ["openai-chat"], "quirks": ["alternating_roles"]}
+    }
     talk = Talk("openai-chat", model="local-1")
     for number in range(6):
         talk.ask(f"Question {number}?").say("word " * 400)
@@ -66,7 +79,7 @@ async def test_an_upstreams_quirks_count() -> None:
     found = await told({"body": talk.ask("And now?").body}, policy, upstreams=upstreams)
     assert found["outcome"] == "compacted"
     roles = [message["role"] for message in json.loads(found["body"])["messages"]]
-    assert all(one != following for one, following in zip(roles, roles[1:], strict=False))
+    assert all(one != following for one, following in pairwise(roles))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def test_no_price_is_nothing(form: str) -> None:
         assert prices.rates(name, form) == Rates(0.0, 0.0)
 
 
-@pytest.mark.parametrize("usage", [Usage(), Usage(0, 5, 100, 100), Usage(10, 0, 100), Usage(10, 0, 5, 100), Usage(10**12, 10**12)])
+@pytest.mark.parametrize(
+    "usage", [Usage(), Usage(0, 5, 100, 100), Usage(10, 0, 100), Usage(10, 0, 5, 100), Usage(10**12, 10**12)]
+)
 def test_odd_reports_are_no_fault(usage: Usage) -> None:
     assert prices.cost("gpt-4o", "openai-chat", usage) >= 0
 
@@ -76,7 +78,12 @@ def test_savings_of_cached_tokens_are_cheaper() -> None:
     purse = Purse()
     savings = Savings(purse.add)
     half = 0.5 * 2.5 + 0.5 * 1.25
-    for usage, dollars in ((Usage(1_000, 5, 500), half), (Usage(1_000), 2.5), (Usage(0, 5, 800), 2.5), (Usage(1, 0, 9), 1.25)):
+    for usage, dollars in (
+        (Usage(1_000, 5, 500), half),
+        (Usage(1_000), 2.5),
+        (Usage(0, 5, 800), 2.5),
+        (Usage(1, 0, 9), 1.25),
+    ):
         savings.count("gpt-4o", "openai-chat", 1_000_000, usage)
         assert purse.wait() == pytest.approx(dollars)
 
@@ -90,12 +97,16 @@ def test_a_crowd_of_models_is_not_remembered(monkeypatch: pytest.MonkeyPatch) ->
         assert purse.wait() == pytest.approx(dollars)
 
 
-@pytest.mark.parametrize(("status", "model", "counts"), [(200, "gpt-4o", True), (429, "gpt-4o", False), (200, "other", False)])
+@pytest.mark.parametrize(
+    ("status", "model", "counts"), [(200, "gpt-4o", True), (429, "gpt-4o", False), (200, "other", False)]
+)
 def test_recorder_counts_what_a_request_that_went_well_did_not_carry(status: int, model: str, counts: bool) -> None:
     metrics = Metrics(CollectorRegistry())
     recorder, purse = RequestRecorder(metrics), Purse()
     recorder._savings = Savings(purse.add)
-    outcome = Changed(b"", "replayed", "checkpoint", strategy="summarize", before=3_000_000, after=1_000_000, source="usage")
+    outcome = Changed(
+        b"", "replayed", "checkpoint", strategy="summarize", before=3_000_000, after=1_000_000, source="usage"
+    )
     record = recorder.begin()
     record.format, record.model, record.status = "openai-chat", model, status
     recorder.end(record, outcome)

@@ -114,8 +114,14 @@ def test_sessions() -> None:
 
 def test_tenants() -> None:
     body = {"messages": []}
-    assert asked(PATHS["gemini"], {"contents": []}, query=b"key=a").tenant != asked(PATHS["gemini"], {"contents": []}, query=b"key=b").tenant
-    assert asked("/v1/messages", body, ("x-api-key", "a")).tenant == asked("/v1/messages", body, ("authorization", "Bearer a")).tenant
+    assert (
+        asked(PATHS["gemini"], {"contents": []}, query=b"key=a").tenant
+        != asked(PATHS["gemini"], {"contents": []}, query=b"key=b").tenant
+    )
+    assert (
+        asked("/v1/messages", body, ("x-api-key", "a")).tenant
+        == asked("/v1/messages", body, ("authorization", "Bearer a")).tenant
+    )
 
 
 def test_compressed() -> None:
@@ -142,7 +148,9 @@ def test_compressed() -> None:
         (b'{"messages": []}', [("x-amz-content-sha256", "a")], {}, "signed"),
     ],
 )
-def test_what_is_not_looked_into(body: bytes, headers: list[tuple[str, str]], sections: dict[str, Any], reason: str) -> None:
+def test_what_is_not_looked_into(
+    body: bytes, headers: list[tuple[str, str]], sections: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(NotCompactable, match=reason):
         asked("/v1/chat/completions", body, *headers, **sections)
 

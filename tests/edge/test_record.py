@@ -75,7 +75,9 @@ def test_a_compaction_in_the_metrics(recorder: RequestRecorder) -> None:
     record.usage, record.finished = Usage(390, 20, 100, 50), True
     recorder.end(record, COMPACTED)
     assert sample(recorder, "inflight_requests") == 0
-    assert sample(recorder, "requests_total", format="gemini", upstream="g", outcome="compacted", reason="threshold") == 1
+    assert (
+        sample(recorder, "requests_total", format="gemini", upstream="g", outcome="compacted", reason="threshold") == 1
+    )
     assert sample(recorder, "compactions_total", format="gemini", strategy="summarize", level="2") == 1
     assert sample(recorder, "request_tokens_sum", format="gemini", stage="before") == 900
     assert sample(recorder, "count_source_total", source="usage") == 1
@@ -113,7 +115,8 @@ def test_the_line_of_a_compaction(recorder: RequestRecorder, log: LogCapture) ->
     assert line == {
         "event": "request", "log_level": "info", "request_id": record.id, "outcome": "compacted", "reason": "threshold", "format": "none",
         "upstream": "none", "model": "other", "status": 0, "overhead_ms": 0.0, "tokens_before": 900, "tokens_after": 400,
-        "count_source": "usage", "strategy": "summarize", "compaction_level": 2, "compactions": 3, "input_tokens": 390, "cached_tokens": 100,
+        "count_source": "usage", "strategy": "summarize", "compaction_level": 2, "compactions": 3, "input_tokens": 390, 
+        "cached_tokens": 100,
         "output_tokens": 20, "error": "upstream_broke_off",
     }  # fmt: skip
 
@@ -126,7 +129,11 @@ def test_a_fault_is_told_without_its_text(recorder: RequestRecorder, log: LogCap
     recorder.fault("gate", None)
     assert sample(recorder, "faults_total", where="decide") == 1
     first, second = log.entries
-    assert (first["kind"], first["at"].partition(":")[0], second["kind"]) == ("JSONDecodeError", "decoder.py", "refused")
+    assert (first["kind"], first["at"].partition(":")[0], second["kind"]) == (
+        "JSONDecodeError",
+        "decoder.py",
+        "refused",
+    )
     assert "what a user said" not in str(log.entries)
 
 
@@ -193,9 +200,9 @@ async def test_figures_of_a_real_exchange_are_the_providers(form: str, stream: b
         labels = {"upstream": "provider", "model": MODELS[form]}
         assert proxy.metric("upstream_tokens_total", kind="input", **labels) == usage.prompt
         assert proxy.metric("upstream_tokens_total", kind="output", **labels) == usage.output
-        assert proxy.metric("tokens_cleared_total", format=form, strategy="tool_result_clearing", model=MODELS[form]) == (
-            int(answer["x-compactd-tokens-before"]) - int(answer["x-compactd-tokens-after"])
-        )
+        assert proxy.metric(
+            "tokens_cleared_total", format=form, strategy="tool_result_clearing", model=MODELS[form]
+        ) == (int(answer["x-compactd-tokens-before"]) - int(answer["x-compactd-tokens-after"]))
         await until(lambda: proxy.metric("estimated_cost_usd_total", kind="saved") > 0)
     line = lines(log)[0]
     assert (line["input_tokens"], line["output_tokens"], line["status"]) == (usage.prompt, usage.output, 200)
@@ -203,6 +210,7 @@ async def test_figures_of_a_real_exchange_are_the_providers(form: str, stream: b
 
 async def test_second_attempt_that_fails_is_not_counted_as_the_providers_answer() -> None:
     """Its time to the first byte would be negative."""
+
     async def provider(peer: Peer) -> None:
         if peer.number == 0:
             await peer.request()

@@ -69,7 +69,9 @@ async def test_unchanged_compressed_body_goes_on_as_it_came(coding: str) -> None
 @pytest.mark.parametrize("coding", CODINGS)
 async def test_compacted_body_goes_on_plain_with_headers_that_fit(coding: str) -> None:
     body = CODINGS[coding](LONG)
-    data = request("POST", "/v1/chat/completions", f"content-encoding: {coding}", "content-type: application/json", body=body)
+    data = request(
+        "POST", "/v1/chat/completions", f"content-encoding: {coding}", "content-type: application/json", body=body
+    )
     got, answer = await sent(data, policies=LOW)
     assert answer.told == ("compacted", "threshold")
     assert got.all("content-encoding") == []

@@ -95,7 +95,12 @@ async def test_http_1_0_client() -> None:
         assert await client.rest() == b""
 
 
-WEBSOCKET = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
 
 
 @pytest.mark.parametrize("target", ["/v1/responses", "/v1/realtime?model=gpt", "/v1/models"])
@@ -124,7 +129,11 @@ async def test_websocket_refusal_is_in_the_formats_shape() -> None:
 @pytest.mark.parametrize("upgrade", ["h2c", "TLS/1.2, h9"])
 async def test_other_upgrades_are_passed_over(upgrade: str) -> None:
     """Java's HttpClient offers h2c with the first request of a connection, body and all."""
-    lines = ("Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA")
+    lines = (
+        "Connection: Upgrade, HTTP2-Settings",
+        f"Upgrade: {upgrade}",
+        "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+    )
     echo = Echo()
     async with serve(echo) as server, compactd(configured(server.url)) as proxy:
         client = await proxy.connect()
@@ -144,7 +153,9 @@ async def test_other_upgrades_are_passed_over(upgrade: str) -> None:
 async def test_head_over_the_limit_is_refused(value: bytes, complete: bool) -> None:
     async with compactd(configured("http://127.0.0.1:9")) as proxy:
         client = await proxy.connect()
-        client.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-long: " + value + (b"\r\n\r\n" if complete else b""))
+        client.writer.write(
+            b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-long: " + value + (b"\r\n\r\n" if complete else b"")
+        )
         assert (await client.answer()).status == 431
         assert not proxy.app.relay.inflight
 

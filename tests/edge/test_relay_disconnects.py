@@ -136,7 +136,7 @@ async def test_client_gone_during_an_upload(target: str, chunked: bool) -> None:
 async def test_client_gone_before_its_conversation_is_complete() -> None:
     """The provider hears nothing of it."""
 
-    async def provider(peer: Peer) -> None:
+    async def provider(_: Peer) -> None:
         raise AssertionError("nobody asks")
 
     async with serve(provider) as server, compactd(configured(server.url)) as proxy:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.edge import relay, reception
+from app.edge import reception, relay
 from tests.edge.upstream.peers import Peer, answers, serve
 from tests.edge.wire import PATHS, Answer, compactd, configured, request
 
@@ -62,13 +62,25 @@ def nowhere() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "lines", "body"),
     [
-        (429, b"retry-after: 17\r\nretry-after-ms: 17000\r\nx-should-retry: true\r\n", b'{"error": {"type": "rate_limit_error"} }'),
+        (
+            429,
+            b"retry-after: 17\r\nretry-after-ms: 17000\r\nx-should-retry: true\r\n",
+            b'{"error": {"type": "rate_limit_error"} }',
+        ),
         (529, b"request-id: req_1\r\n", b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
         (500, b"content-type: text/html\r\n", b"<html>\r\n<h1>500</h1>\x00\xff</html>"),
         (503, b"retry-after: 1\r\n", b""),
-        (401, b"www-authenticate: Bearer\r\n", b'{"error": {"message": "Incorrect API key provided: sk-x", "code": "invalid_api_key"}}'),
+        (
+            401,
+            b"www-authenticate: Bearer\r\n",
+            b'{"error": {"message": "Incorrect API key provided: sk-x", "code": "invalid_api_key"}}',
+        ),
         (400, b"", b'{"error": {"message": "messages: at least one message is required"}}'),
-        (413, b"", b'{"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}'),
+        (
+            413,
+            b"",
+            b'{"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}',
+        ),
         (422, b"content-encoding: gzip\r\n", b"\x1f\x8b no gzip at all"),
         (404, b"", b"x" * (2 << 20)),
         (400, b"", b"x" * (2 << 20)),
@@ -164,7 +176,7 @@ async def test_connecting_takes_too_long() -> None:
     with socket.socket() as deaf:  # its backlog is full after the first, so that the next ones wait
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
-        address = "127.0.0.1:%d" % deaf.getsockname()[1]
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
         waiting = [socket.socket() for _ in range(4)]
         for one in waiting:
             one.setblocking(False)
@@ -177,7 +189,9 @@ async def test_connecting_takes_too_long() -> None:
     assert address.encode() in answer.body
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nconte", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 101 Switching Protocols\r\n\r\n"])
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 200 OK\r\nconte", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]
+)
 @pytest.mark.parametrize("form", PATHS)
 async def test_provider_that_says_no_http(form: str, said: bytes) -> None:
     async def provider(peer: Peer) -> None:
@@ -209,7 +223,9 @@ async def test_pool_is_exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("form", PATHS)
-@pytest.mark.parametrize(("header", "code"), [("x-compactd-policy: nosuch", "unknown_policy"), ("x-compactd-mode: maybe", "unknown_mode")])
+@pytest.mark.parametrize(
+    ("header", "code"), [("x-compactd-policy: nosuch", "unknown_policy"), ("x-compactd-mode: maybe", "unknown_mode")]
+)
 async def test_unknown_policy_or_mode(form: str, header: str, code: str) -> None:
     async with compactd(configured("http://127.0.0.1:9")) as proxy:
         answer = await proxy.ask(asked(form, header))
@@ -243,7 +259,10 @@ async def test_fault_in_looking_at_a_request_lets_it_pass(form: str, monkeypatch
         raise KeyError("some content")
 
     monkeypatch.setattr(reception, "session_name", broken)
-    async with serve(answers(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")) as server, compactd(configured(server.url)) as proxy:
+    async with (
+        serve(answers(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")) as server,
+        compactd(configured(server.url)) as proxy,
+    ):
         answer = await proxy.ask(asked(form))
         assert proxy.metric("faults_total", where="reception") == 1
     assert (answer.body, answer.told) == (b"ok", ("passed", "internal_error"))

@@ -12,7 +12,9 @@ from tests.edge.wire import PATHS, Answer, Taken, chunks, compactd, configured, 
 BODY = b'{"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]}'
 
 
-async def through(data: bytes, answer: bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", base: str = "") -> tuple[Taken, Answer]:
+async def through(
+    data: bytes, answer: bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", base: str = ""
+) -> tuple[Taken, Answer]:
     """What the provider gets of a request, and what the client gets of the answer."""
     got: list[Taken] = []
 
@@ -101,7 +103,9 @@ async def test_headers_for_compactd_stay_here(target: str) -> None:
 @pytest.mark.parametrize("form", PATHS)
 async def test_content_length_is_the_bodys(form: str) -> None:
     body = b'{"model": "m", "messages": [], "input": "x", "contents": []}'
-    got, _ = await through(request("POST", PATHS[form], "transfer-encoding: chunked", length=False) + chunks([body[:9], body[9:]]))
+    got, _ = await through(
+        request("POST", PATHS[form], "transfer-encoding: chunked", length=False) + chunks([body[:9], body[9:]])
+    )
     assert got.body == body
     assert got.all("content-length") == [str(len(body))]
     assert got.all("transfer-encoding") == []
@@ -126,7 +130,9 @@ async def test_answers_headers_pass_with_repeats_and_without_hop_by_hop_ones() -
         b"openai-processing-ms: 12", b"connection: keep-alive, X-Hop", b"x-hop: 1", b"keep-alive: timeout=5", b"date: now", b"server: s",
         b"proxy-authenticate: Basic", b"trailer: x-sum", b"upgrade: h9", b"x-empty:", b"x-utf8: gr\xfc\xdf",
     ]  # fmt: skip
-    _, answer = await through(request("GET", "/v1/models"), b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\nok")
+    _, answer = await through(
+        request("GET", "/v1/models"), b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\nok"
+    )
     passed = [(name, value) for name, value in answer.headers if not name.startswith("x-compactd")]
     assert passed == [
         ("content-length", "2"), ("set-cookie", "a=1"), ("set-cookie", "b=2"), ("request-id", "req_1"),
@@ -178,13 +184,17 @@ async def test_answers_without_a_body_leave_the_connection_good(status: bytes, l
 
 async def test_informational_answers_are_swallowed() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
-    _, answer = await through(request("GET", "/v1/models"), early + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: y\r\n\r\nok")
+    _, answer = await through(
+        request("GET", "/v1/models"), early + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: y\r\n\r\nok"
+    )
     assert (answer.status, answer.body, answer["link"], answer["x"]) == (200, b"ok", "", "y")
 
 
 async def test_trailers_are_swallowed_both_ways() -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n"
-    data = request("POST", "/v1/files", "transfer-encoding: chunked", "trailer: x-sum") + chunks([b"a", b"b"], b"x-sum: 1\r\n")
+    data = request("POST", "/v1/files", "transfer-encoding: chunked", "trailer: x-sum") + chunks(
+        [b"a", b"b"], b"x-sum: 1\r\n"
+    )
     got, answer = await through(data, head + chunks([b"c", b"d"], b"x-sum: 2\r\n"))
     assert got.body == b"ab"
     assert answer.body == b"cd"
@@ -204,7 +214,9 @@ async def test_answer_that_only_the_end_of_the_connection_ends() -> None:
 
 @pytest.mark.parametrize("status", [201, 299, 301, 402, 418, 451, 499, 520, 529, 599])
 async def test_any_status_passes(status: int) -> None:
-    _, answer = await through(request("GET", "/v1/models"), b"HTTP/1.1 %d Odd\r\nlocation: /x\r\ncontent-length: 2\r\n\r\nok" % status)
+    _, answer = await through(
+        request("GET", "/v1/models"), b"HTTP/1.1 %d Odd\r\nlocation: /x\r\ncontent-length: 2\r\n\r\nok" % status
+    )
     assert (answer.status, answer.body, answer["location"]) == (status, b"ok", "/x")
 
 

@@ -14,10 +14,19 @@ from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, request,
 BODIES = {
     "openai-chat": {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]},
     "openai-responses": {"model": "gpt-5", "input": [{"role": "user", "content": "Hi."}]},
-    "anthropic-messages": {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]},
+    "anthropic-messages": {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hi."}],
+    },
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi."}]}]},
 }
-NATIVE = {"openai-chat": "authorization", "openai-responses": "authorization", "anthropic-messages": "x-api-key", "gemini": "x-goog-api-key"}
+NATIVE = {
+    "openai-chat": "authorization",
+    "openai-responses": "authorization",
+    "anthropic-messages": "x-api-key",
+    "gemini": "x-goog-api-key",
+}
 WAYS = [  # in which clients bring a key: header line, query
     ("authorization: Bearer {}", ""),
     ("Authorization: bearer {}", ""),
@@ -50,13 +59,19 @@ def post(form: str, *lines: str, query: str = "") -> bytes:
 
 
 def credentials(got: Taken) -> dict[str, str]:
-    return {name: value for name, value in got.headers if name in ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie")}
+    return {
+        name: value
+        for name, value in got.headers
+        if name in ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie")
+    }
 
 
 @pytest.mark.parametrize("form", PATHS)
 @pytest.mark.parametrize(("line", "query"), WAYS)
 async def test_clients_key_gives_way_to_the_providers(form: str, line: str, query: str) -> None:
-    got, answer = await through(post(form, line.format(CLIENT), query=query.format(CLIENT)), {"api_key": OWN}, ["other", CLIENT])
+    got, answer = await through(
+        post(form, line.format(CLIENT), query=query.format(CLIENT)), {"api_key": OWN}, ["other", CLIENT]
+    )
     assert answer.status == 200
     native = NATIVE[form]
     assert credentials(got[0]) == {native: f"Bearer {OWN}" if native == "authorization" else OWN}
@@ -75,7 +90,9 @@ async def test_all_of_the_clients_credentials_give_way() -> None:
 @pytest.mark.parametrize("name", ["authorization", "Api-Key"])
 async def test_credentials_in_an_upstreams_headers_count_as_such(name: str) -> None:
     upstream = {"headers": {name: "Own own", "x-team": "a"}}
-    got, answer = await through(post("openai-chat", f"x-api-key: {CLIENT}", "x-team: b", query=f"?key={CLIENT}"), upstream, [CLIENT])
+    got, answer = await through(
+        post("openai-chat", f"x-api-key: {CLIENT}", "x-team: b", query=f"?key={CLIENT}"), upstream, [CLIENT]
+    )
     assert answer.status == 200
     assert credentials(got[0]) == {name.lower(): "Own own"}
     assert got[0].all("x-team") == ["a"]
@@ -83,7 +100,9 @@ async def test_credentials_in_an_upstreams_headers_count_as_such(name: str) -> N
 
 
 @pytest.mark.parametrize("form", PATHS)
-@pytest.mark.parametrize("lines", [(), ("authorization: Bearer wrong",), ("x-api-key: ",), (f"authorization: Basic {CLIENT}",)])
+@pytest.mark.parametrize(
+    "lines", [(), ("authorization: Bearer wrong",), ("x-api-key: ",), (f"authorization: Basic {CLIENT}",)]
+)
 async def test_without_a_key_of_ours_the_provider_hears_nothing(form: str, lines: tuple[str, ...]) -> None:
     got, answer = await through(post(form, *lines), {"api_key": OWN}, [CLIENT])
     assert not got

@@ -12,13 +12,16 @@ from tests.edge.upstream.peers import Peer, serve
 from tests.edge.wire import Client, Running, compactd, configured, request, taken
 
 CHAT = b'{"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
-MESSAGES = b'{"model": "claude-sonnet-4-5", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
+MESSAGES = (
+    b'{"model": "claude-sonnet-4-5", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
+)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 EVENTS = [
     b'event: message_start\ndata: {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}\n\n',
-    b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
+    b'event: ping\ndata: {"type": "ping"}\n\n',
     b": OPENROUTER PROCESSING\n\n",
-    b'event: content_block_delta\r\ndata: {"type": "content_block_delta",\r\ndata: "delta": {"text": "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"}}\r\n\r\n',
+    b'event: content_block_delta\r\ndata: {"type": "content_block_delta",\r\n'
+    b'data: "delta": {"text": "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"}}\r\n\r\n',
     b"event: something_new\ndata: no JSON at all {[\n\n",
     b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n',
     b"retry: 100\nid: 7\n\n",
@@ -127,7 +130,9 @@ async def test_compressed_stream_passes_as_it_is_and_is_read_in_a_copy(wbits: in
             seen.put_nowait(piece)
             got += piece
         assert zlib.decompress(got, wbits) == WHOLE
-        assert proxy.metric("upstream_tokens_total", upstream="provider", model="claude-sonnet-4-5", kind="output") == 15
+        assert (
+            proxy.metric("upstream_tokens_total", upstream="provider", model="claude-sonnet-4-5", kind="output") == 15
+        )
 
 
 async def test_answer_that_lies_about_its_coding_passes_all_the_same() -> None:
@@ -145,7 +150,8 @@ async def test_answer_that_lies_about_its_coding_passes_all_the_same() -> None:
         b'{"usage": 1}', b'{"usage": {"input_tokens": "many"}}', b'{"usage": {"input_tokens": -1, "output_tokens": 1e400}}', b'"usage"',
         b'{"message": {"usage": [1]}, "usage": null}', b'[{"usage": {"output_tokens": {}}}]', b'{"usage": ' + b"[" * 5_000, b"usage",
         b'{"type": "message_delta", "usage": {"output_tokens": 99999999999999999999999}}',
-        b'{"choices": 7, "usage": {"prompt_tokens": [], "prompt_tokens_details": 3}}', b'{"response": {"usage": "x"}, "usageMetadata": "usage"}',
+        b'{"choices": 7, "usage": {"prompt_tokens": [], "prompt_tokens_details": 3}}',
+        b'{"response": {"usage": "x"}, "usageMetadata": "usage"}',
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -154,7 +160,10 @@ async def test_answer_that_lies_about_its_coding_passes_all_the_same() -> None:
         ("/v1/messages", MESSAGES),
         ("/v1/chat/completions", CHAT),
         ("/v1/responses", b'{"model": "gpt-5", "input": [{"role": "user", "content": "Hi."}]}'),
-        ("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", b'{"contents": [{"role": "user", "parts": [{"text": "Hi."}]}]}'),
+        (
+            "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+            b'{"contents": [{"role": "user", "parts": [{"text": "Hi."}]}]}',
+        ),
     ],
 )
 async def test_odd_usage_never_breaks_a_stream(target: str, body: bytes, payload: bytes) -> None:
@@ -164,7 +173,9 @@ async def test_odd_usage_never_breaks_a_stream(target: str, body: bytes, payload
         await taken(peer)
         await peer.send(HEAD, chunk(stream), b"0\r\n\r\n")
         await taken(peer)
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(payload), payload)
+        await peer.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(payload), payload
+        )
 
     async with serve(provider) as server, compactd(configured(server.url)) as proxy:
         client = await ask(proxy, body, target)
@@ -176,7 +187,9 @@ async def test_odd_usage_never_breaks_a_stream(target: str, body: bytes, payload
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("framing", [b"transfer-encoding: chunked", b"content-length: 1000"])
 @pytest.mark.parametrize("target", ["/v1/messages", "/v1/files/f/content"])
-async def test_provider_that_dies_ends_the_clients_connection_in_an_error(target: str, framing: bytes, reset: bool) -> None:
+async def test_provider_that_dies_ends_the_clients_connection_in_an_error(
+    target: str, framing: bytes, reset: bool
+) -> None:
     event = EVENTS[0]
     heard = asyncio.Event()
 
@@ -249,7 +262,7 @@ async def test_slow_client_slows_the_provider_down() -> None:
             last = sent
             await asyncio.sleep(0.1)
         assert sent < 16 << 20  # what sockets hold
-        assert len((await client.reader.readexactly(1 << 20))) == 1 << 20
+        assert len(await client.reader.readexactly(1 << 20)) == 1 << 20
 
 
 @pytest.mark.parametrize("lines", [b"", b"content-encoding: gzip\r\n"])

@@ -16,7 +16,11 @@ THREE: dict[str, Any] = {
 }
 AZURE = {"azure": {"base_url": "https://x.openai.azure.com", "formats": ["openai-chat", "openai-responses"]}}
 FIREWORKS = {
-    "fireworks": {"base_url": "https://api.fireworks.ai/inference", "formats": ["openai-chat"], "models": ["accounts/fireworks/*", "fw-?"]}
+    "fireworks": {
+        "base_url": "https://api.fireworks.ai/inference",
+        "formats": ["openai-chat"],
+        "models": ["accounts/fireworks/*", "fw-?"],
+    }
 }
 
 
@@ -29,7 +33,14 @@ def routed(path: str, *upstreams: dict[str, Any], anthropic: bool = False) -> tu
     route = router(*(upstreams or (THREE,))).route(path.encode(), anthropic)
     assert route is not None
     target = route.target
-    return route.upstream, route.path.decode(), target.format if target else "", target.model if target else "", route.format, route.named
+    return (
+        route.upstream,
+        route.path.decode(),
+        target.format if target else "",
+        target.model if target else "",
+        route.format,
+        route.named,
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +113,9 @@ def test_a_name_alone_or_with_more_letters_is_no_prefix() -> None:
     assert routed("/Anthropic/v1/models")[1] == "/Anthropic/v1/models"
 
 
-@pytest.mark.parametrize("rest", ["/openai/deployments/d/chat/completions", "/openai/v1/chat/completions", "/openai/v1/responses"])
+@pytest.mark.parametrize(
+    "rest", ["/openai/deployments/d/chat/completions", "/openai/v1/chat/completions", "/openai/v1/responses"]
+)
 def test_azure_by_name(rest: str) -> None:
     upstream, path, form, _, _, named = routed(f"/azure{rest}", THREE, AZURE)
     assert (upstream, path, named) == ("azure", rest, True)
@@ -146,7 +159,9 @@ def test_a_models_glob_wins_over_the_format_but_not_over_a_name(path: str, model
     assert routes.by_model(route, model) == upstream
 
 
-@pytest.mark.parametrize("path", ["/%FF/v1", "/\xe4", "//", "/..", "/v1/%2e%2e/messages", "no-slash", "*", "", "/anthropic//v1/messages"])
+@pytest.mark.parametrize(
+    "path", ["/%FF/v1", "/\xe4", "//", "/..", "/v1/%2e%2e/messages", "no-slash", "*", "", "/anthropic//v1/messages"]
+)
 def test_odd_paths_go_somewhere(path: str) -> None:
     raw = path.encode("latin-1")
     route = router(THREE).route(raw, False)
@@ -155,5 +170,7 @@ def test_odd_paths_go_somewhere(path: str) -> None:
 
 
 def test_own_paths() -> None:
-    assert all(map(is_own, ["/metrics", "/livez", "/readyz", "/healthz", "/compactd", "/compactd/", "/compactd/api/sessions"]))
+    assert all(
+        map(is_own, ["/metrics", "/livez", "/readyz", "/healthz", "/compactd", "/compactd/", "/compactd/api/sessions"])
+    )
     assert not any(map(is_own, ["/", "/metrics/", "/v1/metrics", "/compactdx", "/v1/models", "/livez2"]))

@@ -14,7 +14,13 @@ from tests.edge.wire import Answer, Running, compactd, configured
 from tests.strict import errors
 from tests.strict.server import Rejection, Seen, StrictProvider
 
-LOW = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "target_threshold": 800, "keep_recent_tool_results": 1}
+LOW = {
+    "name": "low",
+    "strategy": "tool_result_clearing",
+    "trigger_threshold": 1_500,
+    "target_threshold": 800,
+    "keep_recent_tool_results": 1,
+}
 HIGH = {"name": "high", "strategy": "tool_result_clearing", "keep_recent_tool_results": 1}
 FORMS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
 every = pytest.mark.parametrize("form", FORMS)
@@ -27,7 +33,9 @@ async def between(provider: StrictProvider, policy: dict[str, Any], **sections: 
         yield proxy
 
 
-def refusing(message: str = "tool_result blocks are wrong", status: int = 400, **more: Any) -> Callable[[Seen], Rejection | None]:
+def refusing(
+    message: str = "tool_result blocks are wrong", status: int = 400, **more: Any
+) -> Callable[[Seen], Rejection | None]:
     """Refuses whatever compactd has changed."""
     return lambda seen: Rejection(status, message, **more) if compacted(seen.body) else None
 
@@ -47,7 +55,9 @@ async def test_refused_compaction_the_original_is_sent_and_answered(form: str, s
         assert answer["x-compactd-tokens-after"] == answer["x-compactd-tokens-before"]
         assert answer["x-compactd-archive"] == ""
         assert proxy.metric("rejections_total", format=form, **{"class": "invalid_request"}) == 1
-        assert proxy.metric("requests_total", format=form, upstream="provider", outcome="failed", reason="rejected") == 1
+        assert (
+            proxy.metric("requests_total", format=form, upstream="provider", outcome="failed", reason="rejected") == 1
+        )
     first, second = provider.requests
     assert compacted(first.body)
     assert second.raw == talk.request(stream=stream).partition(b"\r\n\r\n")[2]
@@ -86,7 +96,9 @@ async def test_a_replayed_compaction_that_is_refused_is_quarantined_too() -> Non
 @every
 @pytest.mark.parametrize("status", [401, 403, 404, 408, 409, 429, 500, 502, 503, 529])
 async def test_other_errors_are_never_tried_again(form: str, status: int) -> None:
-    provider = StrictProvider(reject=lambda seen: Rejection(status, "no", headers=(("retry-after", "9"),), body={"odd": [status]}))
+    provider = StrictProvider(
+        reject=lambda _: Rejection(status, "no", headers=(("retry-after", "9"),), body={"odd": [status]})
+    )
     async with between(provider, LOW) as proxy:
         answer = await proxy.ask(Talk(form).ask("Read.").rounds(8).request())
         assert labels(answer) == (status, "compacted", "threshold")
@@ -99,7 +111,7 @@ async def test_other_errors_are_never_tried_again(form: str, status: int) -> Non
 async def test_error_that_the_original_gets_as_well_says_nothing_about_the_compaction(form: str) -> None:
     """No credit left, a bad parameter, Gemini's 400 for a wrong key: the client sees it, and the checkpoint stays in force."""
     refusal: Rejection | None = Rejection(400, "Your credit balance is too low")
-    provider = StrictProvider(reject=lambda seen: refusal)
+    provider = StrictProvider(reject=lambda _: refusal)
     async with between(provider, LOW) as proxy:
         talk = Talk(form).ask("Read.").rounds(8)
         for _ in range(5):
@@ -113,7 +125,7 @@ async def test_error_that_the_original_gets_as_well_says_nothing_about_the_compa
 
 
 async def test_client_error_on_an_unchanged_request_is_passed_on_at_once() -> None:
-    provider = StrictProvider(reject=lambda seen: Rejection(400, "bad parameter"))
+    provider = StrictProvider(reject=lambda _: Rejection(400, "bad parameter"))
     async with between(provider, LOW) as proxy:
         assert labels(await proxy.ask(Talk("openai-chat").ask("Hi.").request())) == (400, "passed", "below_threshold")
     assert len(provider.requests) == 1
@@ -121,7 +133,7 @@ async def test_client_error_on_an_unchanged_request_is_passed_on_at_once() -> No
 
 async def test_refused_server_side_compaction_that_was_left_out_is_sent_after_all() -> None:
     """compactd takes out an edit that the model is known to refuse; where the rest is refused as well, the client's own bytes decide."""
-    provider = StrictProvider(reject=lambda seen: Rejection(400, "max_tokens: must be lower"))
+    provider = StrictProvider(reject=lambda _: Rejection(400, "max_tokens: must be lower"))
     managed = {"context_management": {"edits": [{"type": "compact_20260112"}, {"type": "clear_tool_uses_20250919"}]}}
     async with between(provider, HIGH) as proxy:
         talk = Talk("anthropic-messages", model="claude-haiku-4-5").ask("Hi.")
@@ -160,7 +172,9 @@ async def test_the_window_is_learned(form: str) -> None:
     async with between(provider, HIGH) as proxy:
         assert (await proxy.ask(Talk(form).ask("Read.").rounds(12).request())).status == 200
         asked = len(provider.requests)
-        answer = await proxy.ask(Talk(form).ask("Read something else.").rounds(13, "line of another file\n" * 50).request())
+        answer = await proxy.ask(
+            Talk(form).ask("Read something else.").rounds(13, "line of another file\n" * 50).request()
+        )
         assert answer.status == 200
         if form != "openai-responses":  # that one does not say how large the window is
             assert len(provider.requests) == asked + 1

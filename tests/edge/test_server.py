@@ -24,7 +24,9 @@ from tests.strict.server import StrictProvider
 
 FORMATS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
 LOW = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}
-MESSAGES = b'{"model": "claude-sonnet-4-5", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
+MESSAGES = (
+    b'{"model": "claude-sonnet-4-5", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
+)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -51,7 +53,11 @@ def upstreams(url: str) -> dict[str, Any]:
 async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> None:
     stream = Stream()
     async with scripted(stream, patience=60) as provider:
-        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 30}}
+        sections = {
+            "upstreams": upstreams(provider.url),
+            "store": {"url": "memory://"},
+            "limits": {"drain_seconds": 30},
+        }
         async with process(tmp_path, **sections) as compactd:
             client = await compactd.connect()
             await client.send(request("POST", "/v1/messages", body=MESSAGES))
@@ -66,24 +72,30 @@ async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> 
             compactd.configure(**sections, policies=[{"name": "second"}])
             compactd.signal(signal.SIGHUP)
             await compactd.logged("reloaded")
-            chosen = await compactd.http.post("/v1/chat/completions", json={"messages": []}, headers={"x-compactd-policy": "first"})
+            chosen = await compactd.http.post(
+                "/v1/chat/completions", json={"messages": []}, headers={"x-compactd-policy": "first"}
+            )
             assert chosen.json()["error"]["code"] == "unknown_policy"
             config = (await compactd.http.get("/compactd/api/config")).json()
             assert [policy["name"] for policy in config["policies"]] == ["second"]
             await next_event(b"data: after a reload\n\n")
 
-            compactd.file.write_text('{"listne": {}, "limits": {"drain_seconds": "soon"}, "store": {"url": "nosuch://"}}')
+            compactd.file.write_text(
+                '{"listne": {}, "limits": {"drain_seconds": "soon"}, "store": {"url": "nosuch://"}}'
+            )
             compactd.signal(signal.SIGHUP)
             refused = await compactd.logged("reload_refused")
             assert len(refused["faults"]) == 3
-            assert all(word in " ".join(refused["faults"]) for word in ("listne", "listen", "drain_seconds", "store.url"))
+            assert all(
+                word in " ".join(refused["faults"]) for word in ("listne", "listen", "drain_seconds", "store.url")
+            )
             assert (await compactd.http.get("/compactd/api/config")).json() == config
             await next_event(b"data: after a bad one\n\n")
 
             kept = await compactd.connect()
             compactd.signal(signal.SIGTERM)
             async with asyncio.timeout(5):
-                while (ready := await compactd.http.get("/readyz")).status_code != 503:
+                while (ready := await compactd.http.get("/readyz")).status_code != 503:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert ready.json() == {"status": "draining"}
             assert (await compactd.http.get("/livez")).status_code == 200
@@ -101,7 +113,11 @@ async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> 
 async def test_drain_ends_when_its_time_is_over(tmp_path: Path) -> None:
     stream = Stream()
     async with scripted(stream, patience=60) as provider:
-        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 0.5}}
+        sections = {
+            "upstreams": upstreams(provider.url),
+            "store": {"url": "memory://"},
+            "limits": {"drain_seconds": 0.5},
+        }
         async with process(tmp_path, **sections) as compactd:
             client = await compactd.connect()
             await client.send(request("POST", "/v1/messages", body=MESSAGES))
@@ -116,14 +132,18 @@ async def test_drain_ends_when_its_time_is_over(tmp_path: Path) -> None:
 async def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     stream = Stream()
     async with scripted(stream, patience=60) as provider:
-        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 300}}
+        sections = {
+            "upstreams": upstreams(provider.url),
+            "store": {"url": "memory://"},
+            "limits": {"drain_seconds": 300},
+        }
         async with process(tmp_path, **sections) as compactd:
             client = await compactd.connect()
             await client.send(request("POST", "/v1/messages", body=MESSAGES))
             await client.head()
             compactd.signal(signal.SIGINT)
             async with asyncio.timeout(5):
-                while (await compactd.http.get("/readyz")).status_code != 503:
+                while (await compactd.http.get("/readyz")).status_code != 503:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             compactd.signal(signal.SIGINT)
             assert await client.rest() == b""
@@ -198,17 +218,21 @@ async def _workers(parent: int, count: int) -> list[int]:
     """Process ids of the workers; Python's resource tracker is a child, too."""
     async with asyncio.timeout(40):
         while True:
-            found = []
-            for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-                if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
-                    found.append(int(pid))
+            found = _children(parent)
             if len(found) == count:
                 return found
             await asyncio.sleep(0.05)
 
 
+def _children(parent: int) -> list[int]:
+    pids = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
 def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and not re.search(r"^State:\s+Z", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return Path(f"/proc/{pid}").exists() and not re.search(
+        r"^State:\s+Z", Path(f"/proc/{pid}/status").read_text(), re.M
+    )
 
 
 def test_port_that_is_taken(tmp_path: Path) -> None:
@@ -217,7 +241,9 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
         for workers in (1, 2):
             file = tmp_path / "compactd.yaml"
             file.write_text(json.dumps({"listen": {"port": port, "workers": workers}, "store": {"url": "memory://"}}))
-            ran = subprocess.run([*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False)
+            ran = subprocess.run(
+                [*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
+            )
             assert ran.returncode != 0
             assert "address already in use" in ran.stderr.lower()
             assert json.loads(ran.stderr)["level"] == "error"
@@ -227,7 +253,9 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
 def test_configuration_that_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "compactd.yaml"
     file.write_text(f"listen: {{port: {free_port()}, prot: 1}}\nstore: {{url: 7}}\n")
-    ran = subprocess.run([*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.returncode == 1
     assert "prot" in ran.stderr
     assert "store.url" in ran.stderr

@@ -143,7 +143,13 @@ async def test_the_clients_headers_go_along_without_what_belonged_to_its_request
     assert asked.header("user-agent") == "agent/1"
     assert asked.header("content-type") == "application/json"
     assert asked.header("content-length") == str(len(asked.raw))
-    for gone in ("content-encoding", "idempotency-key", "x-stainless-retry-count", "accept-encoding", "x-compactd-policy"):  # F4
+    for gone in (
+        "content-encoding",
+        "idempotency-key",
+        "x-stainless-retry-count",
+        "accept-encoding",
+        "x-compactd-policy",
+    ):  # F4
         assert asked.header(gone) == ""
     assert asked.header("anthropic-version") == ("2023-06-01" if form == "anthropic-messages" else "")
 
@@ -179,10 +185,14 @@ async def test_another_upstream_gets_no_credentials_of_the_clients(client: Upstr
     async with mine.serve() as url, theirs.serve() as other:
         formats = ["gemini", "anthropic-messages"]
         at = Desk(
-            client, main={"base_url": url, "formats": ["openai-chat"]}, cheap={"base_url": other, "formats": formats, "api_key": "ours"}
+            client,
+            main={"base_url": url, "formats": ["openai-chat"]},
+            cheap={"base_url": other, "formats": formats, "api_key": "ours"},
         )
         job = at.job(
-            "openai-chat", policy={"summary_model": "cheap:small-1"}, headers=[(b"authorization", b"Bearer secret"), (b"x-mine", b"1")]
+            "openai-chat",
+            policy={"summary_model": "cheap:small-1"},
+            headers=[(b"authorization", b"Bearer secret"), (b"x-mine", b"1")],
         )
         assert (await at.summarize(job)).text == TEXT
     assert mine.requests == []
@@ -291,7 +301,10 @@ async def test_broken_answers(client: Upstream, head: str, body: bytes | None, r
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         size = 100 if body is None else len(body)
-        writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n".encode() + (body or b"{"))
+        writer.write(
+            f"HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n".encode()
+            + (body or b"{")
+        )
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
@@ -360,7 +373,10 @@ async def test_a_link_that_says_too_much_ends_the_chain(client: Upstream) -> Non
 async def test_more_items_than_links_can_hold(client: Upstream) -> None:
     at = Desk(client, main={"base_url": "http://127.0.0.1:9", "formats": ["openai-chat"]})
     at.models = {"some-model": {"context_window": 2_500}}
-    assert await at.failure(at.job("openai-chat", *[LONG * 4] * 400, policy={"summary_max_tokens": 100})) == "too_many_links"
+    assert (
+        await at.failure(at.job("openai-chat", *[LONG * 4] * 400, policy={"summary_max_tokens": 100}))
+        == "too_many_links"
+    )
 
 
 @EVERY
@@ -377,12 +393,16 @@ async def test_a_window_that_turns_out_smaller_is_learnt_and_kept_to(client: Ups
 
 
 async def test_a_provider_that_finds_everything_too_long_is_asked_twice_at_most(client: Upstream) -> None:
-    error = {"error": {"message": "This model's maximum context length is 128000 tokens.", "code": "context_length_exceeded"}}
+    error = {
+        "error": {"message": "This model's maximum context length is 128000 tokens.", "code": "context_length_exceeded"}
+    }
     provider = StrictProvider(reject=refusing(400, error))
     async with desk(client, "openai-chat", provider) as at:
         assert await at.failure(at.job("openai-chat")) == "window_too_small"
     assert len(provider.requests) == 1
-    provider = StrictProvider(reject=refusing(400, {"error": {"message": "prompt is too long", "code": "context_length_exceeded"}}))
+    provider = StrictProvider(
+        reject=refusing(400, {"error": {"message": "prompt is too long", "code": "context_length_exceeded"}})
+    )
     async with desk(client, "openai-chat", provider) as at:
         assert await at.failure(at.job("openai-chat", *[LONG * 60] * 20)) == "window_too_small"
     assert len(provider.requests) == 2

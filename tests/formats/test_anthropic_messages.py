@@ -401,6 +401,40 @@ def test_A68_sources_with_citations_are_not_cleared() -> None:
     assert FORM.facts(user(result(1, [{**source, "citations": {"enabled": False}}]))).results[0].clearable
 
 
+def document(said: str) -> Item:
+    return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": said}, "citations": {"enabled": True}}
+
+
+def cites(index: int, key: str = "document_index") -> Item:
+    return text("So it says.", citations=[{"type": "char_location", "cited_text": "x", key: index, "document_title": None}])
+
+
+def test_A68_sources_and_what_cites_them_are_told() -> None:
+    facts = FORM.facts(user(document("a"), text("and"), document("b")))
+    assert (facts.sources, facts.cites) == (("document", "document"), ())
+    page = {"type": "web_fetch_result", "url": "u", "content": document("c")}
+    fetched = {"type": "web_fetch_tool_result", "tool_use_id": "srvtoolu_1", "content": page}
+    assert FORM.facts(says({**search(1), "name": "web_fetch"}, fetched, cites(2))).sources == ("document",)
+    hit = {"type": "search_result", "source": "s", "title": "t", "content": [text("x")]}
+    assert FORM.facts(user(result(1, [hit, text("y")]))).sources == ("search_result",)
+    assert FORM.facts(says(cites(1), cites(0, "search_result_index"))).cites == (("document", 1), ("search_result", 0))
+    assert FORM.facts(says(text("x", citations=None), text("y", citations=[{"type": "web_search_result_location"}]))).cites == ()
+
+
+def test_A68_sources_leave_with_what_cites_them() -> None:
+    first, second = user(document("a"), text("What?")), user(document("b"), text("And that?"))
+    talk = history(user("a"), says("b"), first, says(cites(0)), second, says(cites(1)), user("c"), says("d"), user("e"))
+    assert talk.boundaries == [1, 2, 6, 7, 8]
+    assert talk.assert_never_worse() > 8
+    talk.assert_forbidden(2, 4, "A68")
+
+
+def test_A68_sources_that_nobody_cites_bind_nothing() -> None:
+    talk = history(user(document("a"), text("What?")), says("b"), user(document("b"), text("And?")), says("c"), user("d"))
+    assert talk.boundaries == [1, 2, 3, 4]
+    assert talk.assert_never_worse() > 5
+
+
 @pytest.mark.parametrize(
     "item",
     [

@@ -169,6 +169,12 @@ def test_C23_prediction_is_counted() -> None:
     assert list(FORM.fixed({"prediction": predicted})) == [Part("text", "code")]
 
 
+def test_C29_json_mode_obliges_to_a_word() -> None:
+    assert FORM.obliges({"response_format": {"type": "json_object"}}) == "JSON"
+    for other in ({}, {"response_format": None}, {"response_format": "json_object"}, {"response_format": {"type": "json_schema"}}):
+        assert FORM.obliges(other) == ""
+
+
 def test_C26_moving_breakpoints_change_nothing() -> None:
     marked = user([{"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}, "cache_control": {"type": "ephemeral"}}])
     assert fingerprint(FORM.canonical(marked)) == fingerprint(FORM.canonical(user("a")))

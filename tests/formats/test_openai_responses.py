@@ -711,3 +711,9 @@ def test_answer_of_a_stream_is_what_was_done_in_it() -> None:
     assert FORM.answer([*events, {"type": "response.incomplete", "response": cut}]).problem == "truncated"
     assert FORM.answer([{"type": "response.completed", "response": {**last, "output": [said("b")]}}]).text == "b"
     assert FORM.answer([]) == Answer("")
+
+
+def test_C29_json_mode_obliges_to_a_word() -> None:
+    assert FORM.obliges({"text": {"format": {"type": "json_object"}}}) == "JSON"
+    for other in ({}, {"text": None}, {"text": {"format": None}}, {"text": {"format": {"type": "text"}}}):
+        assert FORM.obliges(other) == ""
