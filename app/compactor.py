@@ -1,6 +1,7 @@
 """One request's story.
 
-Read it, replay what an earlier request settled, count, and if it is still too long: plan, fill, apply, gate, archive, save. Every way out has
+Read it, replay what an earlier request settled, count, and if it is still too long: plan, fill, apply, gate, archive, save. Every way
+out has
 a named outcome and reason. Whatever goes wrong on the way, the client's own bytes go upstream: `decide` never raises. What the steps work
 on is pure; the world is reached through the ports of `app.ports`.
 """

@@ -31,7 +31,7 @@ LARGEST_RATIO = 2
 
 USAGE_MARKS, MODELS = 8, 3
 """Reported prefixes that a session remembers of a model, and of so many models; parallel branches of one session share them."""
-UNSEEN, RATIO_OFF = 300, 0.15
+UNSEEN, RATIO_OFF = 300, 0.25
 """By how much the usual values may be off: tokens that are in no text, share of the model's usual ratio."""
 NOISE, NOISE_SHARE = 10, 0.005
 """By how much one report may be off the scale of its session, tokens and share: no two texts have quite the same ratio."""

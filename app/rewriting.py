@@ -288,7 +288,8 @@ def covered(view: View, plan: Plan) -> int:
 
 
 def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:
-    """How many of the client's items stand no more before the cut's end, earlier cuts included, and what of them has to be repeated: standing
+    """How many of the client's items stand no more before the cut's end, earlier cuts included, and what of them has to be repeated:
+    standing
     instructions, and a word that the request's other fields want to see."""
     client = context.client
     end = next((origin(piece) for piece in view.pieces[plan.stop :] if origin(piece) >= 0), len(client))

@@ -65,7 +65,8 @@ class Shaping:
         if pieces == view.pieces:
             return view, []
         shaped = rebuilt(context.client, pieces, view.covered, reader.rewrite, reader.entries)
-        if rules.violations(shaped.facts) - rules.violations(view.facts):
+        # Clearing and baring keep every item, call and result in its place.
+        if shape.removes and rules.violations(shaped.facts) - rules.violations(view.facts):
             return view, []
         return shaped, shape.cuts
 
@@ -103,7 +104,9 @@ class _Shape:
         # Without a request there is no telling what is earlier.
         self._stop = request if request < len(self._facts) else self._start
         self._pairing = rules.pair(self._facts) if self._mode in REWRITES_RESULTS else None
+        self._ask = (context.ask.format, context.ask.model.encoding, self._cap, address(""))
         self.cuts: list[Cut] = []
+        self.removes = False
 
     def pieces(self) -> list[Piece]:
         """Where the items of the shaped view come from."""
@@ -113,6 +116,7 @@ class _Shape:
             gone, mute = self._traffic()
         elif self._mode == "no_reasoning":
             gone = self._lone()
+        self.removes = bool(gone or mute)
         bare = (self._reasoning() if self._strips else set()) | self._freed(gone)
         pieces: list[Piece] = []
         for at, piece in enumerate(self._view.pieces):
@@ -156,10 +160,7 @@ class _Shape:
         long = [at for at, limit in most.items() if facts.results[at].clearable and facts.results[at].size > limit]
         if not long or entry.media:
             return ()
-        ask, raw = self._context.ask, self._context.client.raws[index]
-        key = (
-            xxhash.xxh3_128_digest(raw), ask.format, ask.model.encoding, self._cap, short, self._address(""),
-        )  # fmt: skip
+        key = (xxhash.xxh3_128_digest(self._context.client.raws[index]), short, self._ask)
         cleared, cuts = self._shaping.shortened(key, lambda: self._cut(index, {at: most[at] for at in long}))
         self.cuts += [Cut(index, ordinal, name) for ordinal, name in cuts]
         return cleared
@@ -220,7 +221,9 @@ class _Shape:
 
     def _freed(self, gone: set[int]) -> set[int]:
         """Items that came with reasoning that goes, and must not name it any more (R12)."""
-        lone = [at for at in gone if self._facts[at].alone and not (at + 1 < len(self._facts) and self._facts[at + 1].alone)]
+        lone = [
+            at for at in gone if self._facts[at].alone and not (at + 1 < len(self._facts) and self._facts[at + 1].alone)
+        ]
         return {after for at in lone for after in self._led_to(at + 1)} - gone
 
     def _is_free(self, at: int) -> bool:

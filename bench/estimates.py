@@ -103,8 +103,7 @@ class Silent:
 
 def conversations(file: Path) -> Iterator[tuple[str, list[Request]]]:
     """The requests that led to each answer of a conversation."""
-    opened = gzip.open(file, "rt") if file.suffix == ".gz" else file.open()
-    with opened as lines:
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
         for line in lines:
             told = json.loads(line)
             form = FORMATS[KINDS.get(told["format"], told["format"])]

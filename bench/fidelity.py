@@ -20,7 +20,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +171,8 @@ class Row:
     saved: float = 0.0
     questions: int = 0
     valid: int = 0
-    all: Score = Score(0, 0, 0)
-    rare: Score = Score(0, 0, 0)
+    all: Score = field(default_factory=lambda: Score(0, 0, 0))
+    rare: Score = field(default_factory=lambda: Score(0, 0, 0))
 
     def add(self, done: Forwarded, before: int, everything: Score, rare: Score) -> None:
         self.requests += 1
@@ -214,7 +214,8 @@ def report(path: Path) -> bool:
             _sum(table[saved, name], row)
             if name == "compactd":
                 _sum(sources[saved, source], row)
-    head = f"{'':15} {'requests':>8} {'out of reach':>12} {'saved':>6} {'recall':>7} {'context':>8} {'rare':>6} {'context':>8} {'question':>9} {'valid':>6}"
+    titles = f"{'saved':>6} {'recall':>7} {'context':>8} {'rare':>6} {'context':>8} {'question':>9} {'valid':>6}"
+    head = f"{'':15} {'requests':>8} {'out of reach':>12} {titles}"
     for saved in SAVED:
         print(f"\nSaving {saved:.0%} of the tokens\n{head}")
         for name in METHODS:

@@ -1,7 +1,9 @@
 """What a conversation later needs of its past, and how much of that a forwarded request still holds.
 
-Future-reference recall: the assistant's real items after a cut are the judge. Whatever distinctive string they hold that stood in the history
-before the cut was needed; recall is the share of those that still stands in the request that was forwarded instead of that history. In-context
+Future-reference recall: the assistant's real items after a cut are the judge. Whatever distinctive string they hold that stood in the
+history
+before the cut was needed; recall is the share of those that still stands in the request that was forwarded instead of that history.
+In-context
 recall asks for more: at one of the places where the string stood, at least half of its neighbouring words (three on each side) must stand
 near it in the forwarded request too, so that a bare list of values does not pass for memory.
 
@@ -9,7 +11,8 @@ Which strings are distinctive is told by their characters and by the tokenizer, 
 
 - the assistant's text and call arguments are broken at white space, quotes, brackets, commas and sentence marks; of each run the longest
   piece counts that stood in the history: the whole, else its parts between slashes, else between other joints
-- a piece counts if it is a URL, a path, a number of three digits or more, an identifier (letters and digits mixed, or joined inside by one of
+- a piece counts if it is a URL, a path, a number of three digits or more, an identifier (letters and digits mixed, or joined inside by
+one of
   _ . - : @ # &, or in camel case), or a rare word: letters only, four or more, which the tokenizer knows neither as it is nor in lower case
   as a single token. Common words of whatever language are single tokens
 - line numbers that file listings put before lines are no numbers of the conversation

@@ -1,7 +1,9 @@
 """What a long session costs through compactd, relative to sending it all, and what the model still knows at its end.
 
-An 80-step session is played request by request, full history each time, in all four formats and two shapes: `chat` (a question, a tool call, an
-answer, 80 times) and `agentic` (one question, 80 tool rounds). Costs are cache-aware, in units of an uncached input token of a provider that
+An 80-step session is played request by request, full history each time, in all four formats and two shapes: `chat` (a question, a tool
+call, an
+answer, 80 times) and `agentic` (one question, 80 tool rounds). Costs are cache-aware, in units of an uncached input token of a provider
+that
 charges 1.25 for writing its cache and 0.1 for reading it: what a request shares with the one before it, item by item from the front, counts
 as cached. A fact is planted in every user message and in every tool result; at the end they are looked for in what is forwarded.
 
@@ -21,23 +23,24 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from app.compactor import Compactor  # noqa: E402
-from app.core import tokens  # noqa: E402
-from app.edge.preview import NoModel, Silent  # noqa: E402
-from app.edge.stores.guarded import Guarded  # noqa: E402
-from app.edge.stores.memory import MemoryStore  # noqa: E402
-from app.formats import FORMATS  # noqa: E402
-from app.formats.reading import open_body  # noqa: E402
-from app.registry import Registry  # noqa: E402
-from app.request import Ask  # noqa: E402
-from app.settings import load  # noqa: E402
+from app.compactor import Compactor
+from app.core import tokens
+from app.edge.preview import NoModel, Silent
+from app.edge.stores.guarded import Guarded
+from app.edge.stores.memory import MemoryStore
+from app.formats import FORMATS
+from app.formats.reading import open_body
+from app.registry import Registry
+from app.request import Ask
+from app.settings import load
 
 STEPS = 80
 UNCACHED, CACHED = 1.25, 0.1
-WORDS = (
-    "order shipment invoice retry queue worker shard index cursor ledger batch tenant replica schema migration payload header token cache "
-    "router handler parser planner bucket window offset segment commit branch release deploy rollback metric alert budget limit quota"
-).split()
+WORDS = [
+    *("order", "shipment", "invoice", "retry", "queue", "worker", "shard", "index", "cursor", "ledger", "batch", "tenant"),
+    *("replica", "schema", "migration", "payload", "header", "token", "cache", "router", "handler", "parser", "planner"),
+    *("bucket", "window", "offset", "segment", "commit", "branch", "release", "deploy", "rollback", "metric", "alert"),
+]
 RECOMMENDED = {"strategy": "combined", "combined_order": ["tool_result_clearing", "summarize"], "summary_model": "extractive"}
 
 
@@ -168,7 +171,7 @@ async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> di
     settings = load(None, {}, {"models": {"*": {"context_window": window}}, "policies": [{"name": "bench", **policy}]})
     silent = Silent()
     compactor = Compactor(Guarded(MemoryStore(), 5.0, silent), NoModel(), silent, settings.public_base)
-    model = Registry(settings.models, lambda text: None).lookup("bench")
+    model = Registry(settings.models, print).lookup("bench")
     history = FORMATS[form].history
     direct, through = Meter(history), Meter(history)
     compactions, sent = 0, b""

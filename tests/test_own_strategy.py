@@ -359,7 +359,13 @@ async def test_a_list_keeps_the_bytes_of_what_it_does_not_change() -> None:
     assert outcome.result == "compacted"
     new = b'{"role":"assistant","content":"Sixteen messages were here."}'
     assert outcome.body == (
-        b'{ "model":"m", "temperature": 1e0, "messages" : [' + odd + b"," + new + b"," + b" ,\n".join(items[-3:]) + b"]}"
+        b'{ "model":"m", "temperature": 1e0, "messages" : ['
+        + odd
+        + b","
+        + new
+        + b","
+        + b" ,\n".join(items[-3:])
+        + b"]}"
     )
 
 
@@ -411,15 +417,25 @@ async def test_standing_instructions_keep_their_order_among_what_a_list_keeps() 
     talk, house = Talk().ask(words(1_100)).answer("one"), House()
     talk.items.append({"role": "developer", "content": "In German now."})
     talk.ask("two").answer(words(100)).ask("And?")
-    rules = own(lambda context: [{"role": "user", "content": "zero"}, *context.messages[1:3], {"role": "assistant", "content": "ok"}, *context.messages[-1:]])
+    new = [{"role": "user", "content": "zero"}, {"role": "assistant", "content": "ok"}]
+    rules = own(lambda context: [new[0], *context.messages[1:3], new[1], *context.messages[-1:]])
     outcome = await house.decide(talk, rules)
     assert texts(outcome) == ["zero", "one", "In German now.", "two", "ok", "And?"]
     assert (await house.decide(talk, rules)).result == "replayed"
 
 
 async def test_what_a_list_keeps_need_not_be_repeated() -> None:
-    talk = Talk(response_format={"type": "json_object"}).ask(words(1_100)).answer("Yes?").ask("Write JSON.").answer(words(99)).ask("And?")
-    outcome = await listed(talk, lambda context: [{"role": "user", "content": "Go."}, context.messages[2], context.messages[-1]])
+    talk = (
+        Talk(response_format={"type": "json_object"})
+        .ask(words(1_100))
+        .answer("Yes?")
+        .ask("Write JSON.")
+        .answer(words(99))
+        .ask("And?")
+    )
+    outcome = await listed(
+        talk, lambda context: [{"role": "user", "content": "Go."}, context.messages[2], context.messages[-1]]
+    )
     assert texts(outcome) == ["Go.", "Write JSON.", "And?"]
     outcome = await listed(talk, lambda context: [{"role": "user", "content": "Go."}, context.messages[-1]])
     assert "Answer in JSON" in texts(outcome)[0]
@@ -427,7 +443,8 @@ async def test_what_a_list_keeps_need_not_be_repeated() -> None:
 
 async def test_bound_thinking_in_what_a_list_keeps_is_taken_out_too() -> None:
     talk = Talk(*pieces("anthropic-messages"), form="anthropic-messages", max_tokens=9)
-    rules = own(lambda context: [{"role": "user", "content": "Go."}, *context.messages[5:8], *context.messages[-1:]], thinking_binding="strip")
+    go = {"role": "user", "content": "Go."}
+    rules = own(lambda context: [go, *context.messages[5:8], *context.messages[-1:]], thinking_binding="strip")
     outcome = await House().decide(talk, rules, quirks=["binds_thinking"])
     assert outcome.result == "compacted"
     assert [item["role"] for item in sent(outcome)] == ["user", "assistant", "user", "assistant", "user"]
@@ -445,10 +462,16 @@ async def test_instructions_in_mid_history_that_leave_with_a_list_are_repeated()
 async def test_a_list_that_changes_nothing_or_only_adds_is_no_compaction() -> None:
     talk = Talk.of(8, 200)
     untouched(talk, await listed(talk, lambda context: context.messages), "nothing_to_compact")
-    untouched(talk, await listed(talk, lambda context: [*context.messages, {"role": "user", "content": "x"}]), "no_gain")
+    untouched(
+        talk, await listed(talk, lambda context: [*context.messages, {"role": "user", "content": "x"}]), "no_gain"
+    )
 
 
-CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "n", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "n", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
 
 
 @pytest.mark.parametrize(
@@ -456,7 +479,10 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "n", "type":
     [
         (lambda _: [], "is empty"),
         (lambda c: [{"role": "system", "content": "x"}, c.messages[-1]], "message 0 of the list is a system message"),
-        (lambda c: [c.messages[0], {"role": "developer", "content": "x"}, c.messages[-1]], "message 1 of the list is a system message"),
+        (
+            lambda c: [c.messages[0], {"role": "developer", "content": "x"}, c.messages[-1]],
+            "message 1 of the list is a system message",
+        ),
         (lambda c: c.messages[4:], "a tool result without its call"),
         (lambda c: [c.messages[0], c.messages[3], c.messages[-1]], "a tool call without its result"),
         (lambda c: [c.messages[0], CALL, c.messages[-1]], "a tool call without its result"),
@@ -489,7 +515,9 @@ async def test_an_exception_is_named_by_its_type_and_place_only() -> None:
         assert "Question" not in repr(house.witness.warnings)
 
 
-@pytest.mark.parametrize("fault", [SystemExit(1), StopIteration(), asyncio.CancelledError(), MemoryError(), GeneratorExit()])
+@pytest.mark.parametrize(
+    "fault", [SystemExit(1), StopIteration(), asyncio.CancelledError(), MemoryError(), GeneratorExit()]
+)
 async def test_not_even_such_exceptions_get_out(fault: BaseException) -> None:
     def strategy(_: CompactionContext) -> None:
         raise fault
@@ -589,7 +617,11 @@ async def test_plans_and_lists_hold_in_every_format(form: str) -> None:
         split = context.split_at_user_turn(2)
         return split.plan(summary=await context.summarize(context.render(split.older)))
 
-    for function in (summary, lambda context: [context.messages[0], *context.messages[-1:]], lambda context: context.messages[-1:]):
+    for function in (
+        summary,
+        lambda context: [context.messages[0], *context.messages[-1:]],
+        lambda context: context.messages[-1:],
+    ):
         outcome = await House("They read it.").decide(talk, own(function))
         assert outcome.result == "compacted", (outcome.reason, form)
         assert VIOLATIONS[form](json.loads(outcome.body)) == []

@@ -1,5 +1,7 @@
-"""Standing rules: what earlier turns still show, and how long a result may be. On growing conversations in all formats, judged by the strict
-provider, which knows nothing of compactd."""
+"""Standing rules: what earlier turns still show, and how long a result may be.
+
+Tried on growing conversations in all formats, and judged by the strict provider, which knows nothing of compactd.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUg=="
 FIELDS: dict[str, Item] = {
     "openai-chat": {}, "gemini": {}, "openai-responses": {"store": False},
     "anthropic-messages": {
-        "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+        "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "tools": [{"name": "read", "input_schema": {"type": "object"}}],
     },
 }  # fmt: skip
 
@@ -54,11 +57,16 @@ class Scene:
         for turn in range(turns):
             yield True, [*before, self.asks(f"Question {turn}? {words(60)}")]
             for _ in range(self.random.randint(0, 3)):
-                yield False, self.round(self.random.randint(1, 2), self.random.random() < 0.7, self.random.random() < 0.4)
+                yield (
+                    False,
+                    self.round(self.random.randint(1, 2), self.random.random() < 0.7, self.random.random() < 0.4),
+                )
             before = self.answers(self.random.random() < 0.5)
 
     def asks(self, text: str) -> Item:
-        return {"role": "user", "parts": [{"text": text}]} if self.form == "gemini" else {"role": "user", "content": text}
+        return (
+            {"role": "user", "parts": [{"text": text}]} if self.form == "gemini" else {"role": "user", "content": text}
+        )
 
     def answers(self, thinks: bool) -> list[Item]:
         self.number += 1
@@ -71,7 +79,10 @@ class Scene:
                 return [{"role": "assistant", "content": [*[thought] * thinks, {"type": "text", "text": text}]}]
             case "openai-responses":
                 said = {"type": "message", "id": f"msg_{self.number}", "role": "assistant", "status": "completed"}
-                return [*self._reasons(thinks), {**said, "content": [{"type": "output_text", "text": text, "annotations": []}]}]
+                return [
+                    *self._reasons(thinks),
+                    {**said, "content": [{"type": "output_text", "text": text, "annotations": []}]},
+                ]
         return [{"role": "assistant", "content": text, **({"reasoning_content": THOUGHT} if thinks else {})}]
 
     def _reasons(self, thinks: bool) -> list[Item]:
@@ -94,19 +105,30 @@ class Scene:
                 uses = [{"type": "tool_use", "id": f"t{n}", "name": "read", "input": {"n": n}} for n in numbers]
                 said = [{"type": "text", "text": "Looking."}] * speaks
                 results = [
-                    {"type": "tool_result", "tool_use_id": f"t{n}", "content": text} for n, text in zip(numbers, outputs, strict=True)
+                    {"type": "tool_result", "tool_use_id": f"t{n}", "content": text}
+                    for n, text in zip(numbers, outputs, strict=True)
                 ]
-                return [{"role": "assistant", "content": [*[thought] * thinks, *said, *uses]}, {"role": "user", "content": results}]
+                return [
+                    {"role": "assistant", "content": [*[thought] * thinks, *said, *uses]},
+                    {"role": "user", "content": results},
+                ]
             case "openai-responses":
                 made = [
-                    {"type": "function_call", "id": f"fc_{n}", "call_id": f"c{n}", "name": "read", "arguments": "{}"} for n in numbers
+                    {"type": "function_call", "id": f"fc_{n}", "call_id": f"c{n}", "name": "read", "arguments": "{}"}
+                    for n in numbers
                 ]
-                out = [{"type": "function_call_output", "call_id": f"c{n}", "output": text} for n, text in zip(numbers, outputs, strict=True)]
-                return [*self._reasons(thinks), *(self.answers(False) if speaks else []), *self._reasons(thinks and speaks), *made, *out]
+                out = [
+                    {"type": "function_call_output", "call_id": f"c{n}", "output": text}
+                    for n, text in zip(numbers, outputs, strict=True)
+                ]
+                aloud = [*self.answers(False), *self._reasons(thinks)] if speaks else []
+                return [*self._reasons(thinks), *aloud, *made, *out]
         asked = [{"id": f"c{n}", "type": "function", "function": {"name": "read", "arguments": "{}"}} for n in numbers]
         mine = {"reasoning_content": THOUGHT} if thinks else {}
         said_aloud = "Looking." if speaks else None
-        answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": text} for n, text in zip(numbers, outputs, strict=True)]
+        answers = [
+            {"role": "tool", "tool_call_id": f"c{n}", "content": text} for n, text in zip(numbers, outputs, strict=True)
+        ]
         return [{"role": "assistant", "content": said_aloud, "tool_calls": asked, **mine}, *answers]
 
 
@@ -134,7 +156,9 @@ def text_of(outcome: Outcome) -> str:
 @EVERY_FORM
 @EVERY_MODE
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_growing_conversation_is_valid_stable_and_its_current_turn_untouched(form: str, mode: str, seed: int) -> None:
+async def test_a_growing_conversation_is_valid_stable_and_its_current_turn_untouched(
+    form: str, mode: str, seed: int
+) -> None:
     house, rules = House(), standing(mode)
     last: list[Item] = []
     last_turn: list[Item] = []
@@ -165,7 +189,9 @@ async def test_a_conversation_with_nothing_to_take_out_passes_as_it_is(mode: str
 @EVERY_MODE
 async def test_the_only_turn_is_never_touched(form: str, mode: str) -> None:
     scene = Scene(form)
-    talk = Talk(scene.asks("Now?"), *scene.round(2, True, True), *scene.round(1, True, False), form=form, **FIELDS[form])
+    talk = Talk(
+        scene.asks("Now?"), *scene.round(2, True, True), *scene.round(1, True, False), form=form, **FIELDS[form]
+    )
     assert (await House().decide(talk, standing(mode))).body == talk.body
 
 
@@ -192,7 +218,15 @@ def earlier(form: str, *more: Item) -> tuple[Talk, int]:
     """A turn with a thoughtful round and answer, then a question."""
     scene = Scene(form, 1)
     scene.random.choice = lambda options: options[-1]  # type: ignore[method-assign,assignment]  # long results
-    talk = Talk(scene.asks("One?"), *scene.round(2, True, True), *scene.answers(True), *more, scene.asks("Two?"), form=form, **FIELDS[form])
+    talk = Talk(
+        scene.asks("One?"),
+        *scene.round(2, True, True),
+        *scene.answers(True),
+        *more,
+        scene.asks("Two?"),
+        form=form,
+        **FIELDS[form],
+    )
     return talk, len(talk.items) - 1
 
 
@@ -215,7 +249,10 @@ async def test_no_reasoning(form: str) -> None:
 async def test_reasoning_that_a_model_wants_back_stays_with_its_calls() -> None:
     talk, _ = earlier("openai-chat")
     outcome = await House().decide(talk, standing("no_reasoning"), quirks=["keeps_reasoning"])
-    assert [bool(item.get("reasoning_content")) for item in sent(outcome) if item["role"] == "assistant"] == [True, False]
+    assert [bool(item.get("reasoning_content")) for item in sent(outcome) if item["role"] == "assistant"] == [
+        True,
+        False,
+    ]
     talk, _ = earlier("openai-responses")
     outcome = await House().decide(talk, standing("no_reasoning"), quirks=["keeps_reasoning"])
     kinds = [item.get("type") for item in sent(outcome)]
@@ -226,7 +263,12 @@ async def test_reasoning_that_a_model_wants_back_stays_with_its_calls() -> None:
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"])
 async def test_every_spelling_of_reasoning_goes_in_chat(key: str) -> None:
     talk = Talk().ask("One?").answer().ask("Two?")
-    talk.items[1] = {key: [{"text": THOUGHT}] if key.endswith("s") else THOUGHT, "role": "assistant", "x": 1, "content": "Fine."}
+    talk.items[1] = {
+        key: [{"text": THOUGHT}] if key.endswith("s") else THOUGHT,
+        "role": "assistant",
+        "x": 1,
+        "content": "Fine.",
+    }
     outcome = await House().decide(talk, standing("no_reasoning"))
     assert sent(outcome)[1] == {"role": "assistant", "x": 1, "content": "Fine."}
 
@@ -236,7 +278,10 @@ async def test_what_held_nothing_but_reasoning_is_not_left_empty() -> None:
     chat = Talk().ask("One?").answer().ask("Two?")
     chat.items[1]["content"] = [thinking]
     gemini = Talk({"role": "user", "parts": [{"text": "One?"}]}, form="gemini")
-    gemini.items += [{"role": "model", "parts": [{"text": THOUGHT, "thought": True}]}, {"role": "user", "parts": [{"text": "Two?"}]}]
+    gemini.items += [
+        {"role": "model", "parts": [{"text": THOUGHT, "thought": True}]},
+        {"role": "user", "parts": [{"text": "Two?"}]},
+    ]
     for talk in (chat, gemini):
         outcome = await House().decide(talk, standing("no_reasoning"))
         assert THOUGHT not in text_of(outcome)
@@ -245,7 +290,12 @@ async def test_what_held_nothing_but_reasoning_is_not_left_empty() -> None:
 
 
 async def test_reasoning_stays_where_what_it_led_to_can_not_be_without_its_id() -> None:
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    }
     reasons = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "enc"}
     talk = Talk({"role": "user", "content": "One?"}, reasons, search, form="openai-responses", store=False)
     talk.items += [*Scene("openai-responses").answers(True), {"role": "user", "content": "Two?"}]
@@ -255,7 +305,12 @@ async def test_reasoning_stays_where_what_it_led_to_can_not_be_without_its_id() 
 
 
 async def test_a_round_stays_where_its_reasoning_is_wanted_by_something_else() -> None:
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    }
     for stays in (True, False):
         scene = Scene("openai-responses")
         reasons, call, output = scene.round(1, True, False)
@@ -263,7 +318,10 @@ async def test_a_round_stays_where_its_reasoning_is_wanted_by_something_else() -
         talk.items += [search, output] if stays else [output, search]
         talk.items += [*scene.answers(False), scene.asks("Two?")]
         outcome = await House().decide(talk, standing("messages_only"))
-        assert (sent(outcome) == talk.items, outcome.reason) == (stays, "below_threshold" if stays else "standing_rules")
+        assert (sent(outcome) == talk.items, outcome.reason) == (
+            stays,
+            "below_threshold" if stays else "standing_rules",
+        )
 
 
 @EVERY_FORM
@@ -296,7 +354,9 @@ async def test_messages_only(form: str) -> None:
     assert "Result" not in text
     assert '"read"' not in text
     assert "Answer" in text
-    assert ("Looking." in text) == (form in ("openai-chat", "anthropic-messages"))  # Gemini refuses two model contents in a row
+    assert ("Looking." in text) == (
+        form in ("openai-chat", "anthropic-messages")
+    )  # Gemini refuses two model contents in a row
     assert not refusals(form, outcome.body, talk.body)
 
 
@@ -322,7 +382,9 @@ async def test_tools_that_are_excluded_keep_their_results(mode: str) -> None:
 
 async def test_a_call_that_nobody_answered_freezes_its_round_only() -> None:
     talk = Talk().ask("One?").round(300).answer().ask("Two?").round(300).answer().ask("Three?")
-    talk.items[5]["tool_calls"].append({"id": "lost", "type": "function", "function": {"name": "read", "arguments": "{}"}})
+    talk.items[5]["tool_calls"].append(
+        {"id": "lost", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    )
     outcome = await House().decide(talk, standing("messages_only"))
     assert sent(outcome) == [talk.items[0], *talk.items[3:]]
 
@@ -339,7 +401,9 @@ async def test_a_call_that_nobody_answered_freezes_its_round_only() -> None:
         ("drop_block", "no_reasoning", {}, False),
     ],
 )
-async def test_bound_thinking_is_asked_to_be_dropped_or_taken_out(binding: str, mode: str, fields: Item, kept: bool) -> None:
+async def test_bound_thinking_is_asked_to_be_dropped_or_taken_out(
+    binding: str, mode: str, fields: Item, kept: bool
+) -> None:
     talk, _ = earlier("anthropic-messages")
     talk.fields |= fields
     outcome = await House().decide(talk, standing(mode, thinking_binding=binding), quirks=["binds_thinking"])
@@ -465,7 +529,10 @@ async def test_results_with_pictures_are_not_cut(form: str) -> None:
     match form:
         case "anthropic-messages":
             source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
-            talk.items[-1]["content"][0]["content"] = [{"type": "text", "text": long}, {"type": "image", "source": source}]
+            talk.items[-1]["content"][0]["content"] = [
+                {"type": "text", "text": long},
+                {"type": "image", "source": source},
+            ]
         case "gemini":
             talk.items[-1]["parts"][0]["functionResponse"] |= {
                 "response": {"output": long}, "parts": [{"inlineData": {"mimeType": "image/png", "data": PICTURE}}],
@@ -496,7 +563,9 @@ async def test_long_results_are_tokenised_once(monkeypatch: pytest.MonkeyPatch) 
 @EVERY_FORM
 @pytest.mark.parametrize("mode", ["full", *MODES])
 @pytest.mark.parametrize("strategy", ["sliding_window", "tool_result_clearing", "summarize"])
-async def test_what_rules_and_compactions_take_out_is_all_readable_and_replayed(form: str, mode: str, strategy: str) -> None:
+async def test_what_rules_and_compactions_take_out_is_all_readable_and_replayed(
+    form: str, mode: str, strategy: str
+) -> None:
     small = policy(
         strategy=strategy, history_mode=mode, max_tool_result_tokens=300, trigger_threshold=500, target_threshold=200,
         keep_recent_messages=2, keep_recent_tool_results=0,

@@ -99,7 +99,8 @@ REMOVED = b""
 def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
     """`raw` with new JSON texts at the given paths; everything else stays byte for byte.
 
-    A last step that names a missing key adds it at the end of its object; `FRONT` adds to the front of an array, `REMOVED` takes from arrays
+    A last step that names a missing key adds it at the end of its object; `FRONT` adds to the front of an array, `REMOVED` takes from
+    arrays
     and objects.
     Raises NotCompactable for other missing places.
     """

@@ -162,7 +162,8 @@ class Format(Protocol):
         ...
 
     def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:
-        """Edits of the body's top level that take out what this model is known to refuse, and the beta value that goes with it; None: nothing."""
+        """Edits of the body's top level that take out what this model is known to refuse, and the beta value that goes with it; None:
+        nothing."""
         ...
 
     def counting(self, model: str, path: str) -> CountCall | None:
@@ -178,7 +179,8 @@ class Format(Protocol):
     ) -> tuple[bytes, bytes]:
         """Path and body of a request that asks a model one thing, plainly: no tools, no stream.
 
-        `path` is the raw path of the client's own request where this goes the same way ("" elsewhere), `fields` are that request's: for what
+        `path` is the raw path of the client's own request where this goes the same way ("" elsewhere), `fields` are that request's: for
+        what
         a provider insists on (an API version in the path, the first system block of a subscription).
         """
         ...

@@ -2,7 +2,8 @@
 
 A picture never counts by the length of its base64. Where the bytes are not in the request (a URL, a file id) or their size can't be
 told, a fixed figure stands in. Sources: https://developers.openai.com/api/docs/guides/images-vision (tiles of 512 px: 85 + 170 each),
-https://platform.claude.com/docs/en/build-with-claude/vision (width x height / 750), https://ai.google.dev/gemini-api/docs/tokens (258 a tile of 768 px).
+https://platform.claude.com/docs/en/build-with-claude/vision (width x height / 750), https://ai.google.dev/gemini-api/docs/tokens (258 a
+tile of 768 px).
 """
 
 from __future__ import annotations

@@ -178,8 +178,8 @@ class OpenAIResponses:
         return [(("content",), dump([block, {"type": "input_text", "text": string(content)}]))]
 
     def without_reasoning(self, item: Any) -> list[Edit]:
-        """Reasoning is an item of its own here. What came with it names it by its own `id` (R10), which may go (R12) where the schema does not
-        insist on one."""
+        """Reasoning is an item of its own here. What came with it is tied to it by its own `id` (R10); that may go (R12), unless the schema
+        insists on one."""
         if not isinstance(item, dict) or "id" not in item:
             return []
         if kind_of(item) not in _NAMELESS:

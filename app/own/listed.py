@@ -64,7 +64,9 @@ def _text(at: int, item: Any) -> bytes:
         raise Wrong(f"message {at} of the list can't be written as JSON") from None
 
 
-def _matched(mine: Sequence[bytes], theirs: Sequence[bytes], kept: Sequence[int], start: int, stop: int) -> list[int | Note]:
+def _matched(
+    mine: Sequence[bytes], theirs: Sequence[bytes], kept: Sequence[int], start: int, stop: int
+) -> list[int | Note]:
     """For each message of the list the one that it is among those given, in their order, else a new item."""
     found: list[int | Note] = []
     at = start
@@ -102,7 +104,9 @@ def _check(
     for own, fact in zip(instead, facts, strict=True):
         if isinstance(own, Note) and fact.role == "system":
             at = head + next(at for at, one in enumerate(middle) if one is own)
-            raise Wrong(f"message {at} of the list is a system message; those stay where they are and are not handed out")
+            raise Wrong(
+                f"message {at} of the list is a system message; those stay where they are and are not handed out"
+            )
     whole = [*view.facts[:start], *facts, *view.facts[stop:]]
     if facts and stop == len(view) and whole[-1].role not in ("user", "tool") and not whole[-1].results:
         raise Wrong(f"the list {_WORDS['last_role']}")

@@ -34,7 +34,9 @@ def load(name: str) -> Callable[..., Any]:
     except ModuleNotFoundError as missing:
         raise NotLoadable(f"there is no module {missing.name}; install it, or start compactd where it lies") from None
     except (Exception, SystemExit) as fault:
-        raise NotLoadable(f"importing {module} raised {type(fault).__name__}; try `python -c 'import {module}'`") from None
+        raise NotLoadable(
+            f"importing {module} raised {type(fault).__name__}; try `python -c 'import {module}'`"
+        ) from None
     if found is None:
         raise NotLoadable(f"{module} has nothing called {attribute}; check the spelling")
     if inspect.isclass(found):

@@ -180,7 +180,9 @@ class Talk:
             plan = listed(name, self.asked, self.places, self.context.messages, answer)
             return (plan, self.spent) if plan else None
         if not isinstance(answer, CompactionPlan):
-            raise Wrong(f"it returned a {type(answer).__name__}; a CompactionPlan, a list of messages or None was expected")
+            raise Wrong(
+                f"it returned a {type(answer).__name__}; a CompactionPlan, a list of messages or None was expected"
+            )
         return self._planned(name, answer)
 
     def _planned(self, name: str, answer: CompactionPlan) -> tuple[Plan, Summary | None]:

@@ -52,7 +52,8 @@ class Material:
         self._stretches.append(stretch)
 
     def ranked(self, room: int, values: int) -> list[int]:
-        """Lines, by number, for about `room` tokens, the first to be let in first; up to `values` tokens for exact values ahead of others."""
+        """Lines, by number, for about `room` tokens, the first to be let in first; up to `values` tokens for exact values ahead of
+        others."""
         weights = self._weights()
         ranked: dict[int, None] = {}
         self._take(ranked, self._steps(int(room * STEPS_SHARE)), weights)

@@ -14,7 +14,8 @@ from app.summaries.record import Stretch
 
 
 def extract_result(text: str, room: int, count: Callable[[str], int]) -> str:
-    """Lines of `text`, at most `room` tokens; the text itself if it fits, "" if nothing does. Lines that are left out are not marked: that is
+    """Lines of `text`, at most `room` tokens; the text itself if it fits, "" if nothing does. Lines that are left out are not marked:
+    that is
     for the caller's own words around it."""
     if len(text) <= 8 * room and count(text) <= room:
         return text

@@ -138,6 +138,16 @@ def test_a_cut_of_the_whole_tail_ends_on_the_continuation() -> None:
     assert shown(replay(longer, stored(after), rewrite, read)) == [*shown(after), shown(longer)[3]]
 
 
+def test_new_items_and_old_ones_may_stand_in_a_cuts_place() -> None:
+    own = client(*TALK)
+    made = Note(b'{"kind":"says"}')
+    after = applied(own, own, Plan("t", 0, 6, instead=(1, made, 4), bare=(4,)), b"")
+    assert after.pieces == [1, made, Edited(4, bare=True), 6, 7, 8]
+    assert after.covered == 6
+    assert left(own, after) == [0, 2, 3, 4, 5]
+    assert replay(own, stored(after), rewrite, read).pieces == after.pieces
+
+
 def test_what_left_is_told_once() -> None:
     own = client(*TALK)
     once = applied(own, own, Plan("t", clear=(Clear(2, 0),)))

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.compactor import Compactor
-from app.edge.counters import PAUSE, PATIENCE, ProviderCounter
+from app.edge.counters import PATIENCE, PAUSE, ProviderCounter
 from app.edge.stores import Guarded, MemoryStore
 from app.edge.upstream import Upstream
 from app.errors import SummaryFailed
@@ -135,7 +135,8 @@ async def test_vertex_takes_the_fields_at_top_level() -> None:
     assert (answer["x-compactd-count-source"], answer["x-compactd-tokens-after"]) == ("provider", "3000")
 
 
-@pytest.mark.parametrize("path", ["/v1/publishers/google/models/g:generateContent", "/v1/projects/p/locations/l/endpoints/7:generateContent"])
+@pytest.mark.parametrize("path", ["/v1/publishers/google/models/g:generateContent",
+"/v1/projects/p/locations/l/endpoints/7:generateContent"])
 def test_vertex_is_known_by_its_paths(path: str) -> None:
     call = FORMATS["gemini"].counting("g", path)
     assert call is not None

@@ -92,5 +92,11 @@ def unpacked(archive_id: str, text: bytes) -> Archive | None:
     for key in ("tenant", "capability", "at"):
         del document[key]
     return Archive(
-        archive_id, sealed.capability, sealed.tenant, sealed.session, sealed.at, sealed.previous, jsonspan.dump(document)
+        archive_id,
+        sealed.capability,
+        sealed.tenant,
+        sealed.session,
+        sealed.at,
+        sealed.previous,
+        jsonspan.dump(document),
     )

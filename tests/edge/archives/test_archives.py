@@ -200,7 +200,9 @@ def test_the_command_line_shows_what_the_sink_holds(url: str | None, tmp_path: P
 # A directory
 
 
-async def test_files_are_their_owners_alone_and_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_their_owners_alone_and_never_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "new" / "archives"
     sink = DirectoryArchives(str(folder), MemoryStore())
     await sink.put(ARCHIVE)
