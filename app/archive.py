@@ -143,7 +143,9 @@ def sanitised(value: Any) -> Any:
     if isinstance(value, dict):
         kind = next((value[key] for key in _MEDIA_KEYS if isinstance(value.get(key), str)), "")
         told = "/" in kind or kind in _AUDIO
-        return {key: _medium(inner, kind) if key == "data" and told else sanitised(inner) for key, inner in value.items()}
+        return {
+            key: _medium(inner, kind) if key == "data" and told else sanitised(inner) for key, inner in value.items()
+        }
     if isinstance(value, list):
         return [sanitised(inner) for inner in value]
     if not isinstance(value, str) or len(value) < LONG:

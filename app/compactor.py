@@ -93,7 +93,9 @@ class Compactor:
             await self._shape(context)
         scale = counting.scale_of(context.chain, context.found.session, ask.model)
         # After an overflow the trigger says nothing: then everything is counted.
-        context.estimate = await counting.estimate(reader, ask.opened, view, context.view, scale, 0 if overflowed else least)
+        context.estimate = await counting.estimate(
+            reader, ask.opened, view, context.view, scale, 0 if overflowed else least
+        )
         trigger = self._trigger(context)
         if not overflowed and context.counted.near(trigger):
             await self._ask_provider(context)
@@ -110,11 +112,17 @@ class Compactor:
     async def _shape(self, context: Context) -> None:
         """What the policy takes out of every request."""
         encoding = context.ask.model.encoding
-        new = sum(size_of(raw) for raw, entry in zip(context.view.raws, context.view.entries, strict=True) if entry.tokens < 0)
+        new = sum(
+            size_of(raw) for raw, entry in zip(context.view.raws, context.view.entries, strict=True) if entry.tokens < 0
+        )
         work = (
             context, lambda key: self._keeper.result_address(context, key), lambda text: tokens.count(text, encoding)
         )  # fmt: skip
-        shaped, cuts = await asyncio.to_thread(self._shaping.shape, *work) if new > counting.COUNT_INLINE else self._shaping.shape(*work)
+        shaped, cuts = (
+            await asyncio.to_thread(self._shaping.shape, *work)
+            if new > counting.COUNT_INLINE
+            else self._shaping.shape(*work)
+        )
         context.unshaped, context.view = context.view, shaped
         await self._keeper.archive_results(context, cuts)
 
@@ -147,7 +155,9 @@ class Compactor:
 
     async def _compacted(self, context: Context, trigger: int) -> Outcome:
         """Plan, fill, apply, gate, archive, save; or take what was prepared."""
-        jsonspan.members(context.ask.opened.body)  # a body that can't be spliced is found out before a summary is paid for
+        jsonspan.members(
+            context.ask.opened.body
+        )  # a body that can't be spliced is found out before a summary is paid for
         level = rules.level(context.view.facts)
         attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
         draft = None

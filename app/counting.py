@@ -31,7 +31,7 @@ LARGEST_RATIO = 2
 
 USAGE_MARKS, MODELS = 8, 3
 """Reported prefixes that a session remembers of a model, and of so many models; parallel branches of one session share them."""
-UNSEEN, RATIO_OFF = 300, 0.25
+UNSEEN, RATIO_OFF = 300, 0.3
 """By how much the usual values may be off: tokens that are in no text, share of the model's usual ratio."""
 NOISE, NOISE_SHARE = 10, 0.005
 """By how much one report may be off the scale of its session, tokens and share: no two texts have quite the same ratio."""
@@ -177,7 +177,11 @@ def mark(link: bytes, model: Model, estimate: Estimate, forwarded: View, reporte
     if reported <= 0 and estimate.source == "provider" and estimate.exact:
         return UsageMark(link, estimate.head + estimate.view, estimate.now, model.name, "provider")
     local_tokens = estimate.head + forwarded.tokens
-    return UsageMark(link, local_tokens, reported, model.name) if reported > 0 and local_tokens > 0 and estimate.exact else None
+    return (
+        UsageMark(link, local_tokens, reported, model.name)
+        if reported > 0 and local_tokens > 0 and estimate.exact
+        else None
+    )
 
 
 def remembered(mark: UsageMark, marks: Sequence[UsageMark]) -> tuple[UsageMark, ...]:

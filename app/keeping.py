@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app import counting
 from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
+from app.core import rules
 from app.core.plan import Checkpoint, checkpoint_of, left, replay
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
@@ -89,9 +90,16 @@ class Keeper:
         if checkpoint is not None and checkpoint.covered <= len(context.client):
             self._replay(context, checkpoint)
 
-    def _replay(self, context: Context, checkpoint: Checkpoint) -> None:
-        context.view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
-        context.checkpoint = checkpoint
+    def _replay(self, context: Context, checkpoint: Checkpoint) -> bool:
+        """Replay it, unless it does not fit here: behind the prefix that it covers a history may have gone another way than the one that it
+        was made for, with a result, say, whose call was taken for one that is never answered."""
+        view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
+        wrong = rules.violations(view.facts)
+        if wrong and wrong - rules.violations(context.client.facts):
+            context.misfit = checkpoint.covered
+            return False
+        context.view, context.checkpoint = view, checkpoint
+        return True
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
         found = self._decoded.get(stored.key)
@@ -109,7 +117,8 @@ class Keeper:
         """Has somebody compacted more of this conversation since this request looked?"""
         found = await self._store.lookup(context.ask.tenant, context.chain, context.session)
         stored = found.checkpoint
-        return stored is not None and stored.depth > context.view.covered and self._decode(stored) is not None
+        known = max(context.view.covered, context.misfit)
+        return stored is not None and stored.depth > known and self._decode(stored) is not None
 
     async def acquire(self, name: str, seconds: float) -> str | None:
         return await self._store.acquire(name, seconds)
@@ -202,10 +211,9 @@ class Keeper:
         settled = self._decode(theirs) if theirs and theirs.key == stored.key else None
         if context.found.quarantined >= checkpoint.covered:
             raise NotCompactable("quarantined")
-        if settled is None:
+        if settled is None or not self._replay(context, settled):
             context.checkpoint = checkpoint
             return attempt.view
-        self._replay(context, settled)
         await counting.fill(context.reader, context.view)
         return context.view
 
@@ -215,14 +223,18 @@ class Keeper:
         before = context.checkpoint
         # Where nothing could be archived now, what was archived earlier can still be found.
         archive = draft.address if draft else before.archive if before else ""
-        return checkpoint_of(attempt.view, attempt.strategy, attempt.level, archive, (before.number if before else 0) + 1)
+        return checkpoint_of(
+            attempt.view, attempt.strategy, attempt.level, archive, (before.number if before else 0) + 1
+        )
 
     # Prepared ahead: the same records in a space of their own, where no request's replay looks
 
     async def put_prepared(self, context: Context, attempt: Attempt, draft: Draft | None) -> None:
         checkpoint = self._checkpoint(context, attempt, draft)
         await self._store.put_checkpoint(_prepared(context), _stored(context, checkpoint))
-        await self._store.update_session(context.ask.tenant, context.session, SessionChange(add=_spent(attempt.summaries)))
+        await self._store.update_session(
+            context.ask.tenant, context.session, SessionChange(add=_spent(attempt.summaries))
+        )
 
     async def find_prepared(self, context: Context) -> tuple[View, Checkpoint] | None:
         """The view that a prepared checkpoint gives, if there is one that reaches further than what is applied already."""
@@ -290,7 +302,13 @@ class Keeper:
             return
         session = context.found.session or Session(context.session, context.ask.tenant)
         put: dict[str, object] = {"format": context.ask.format, "model": context.ask.model.name}
-        mark = counting.mark(context.chain[-1], context.ask.model, estimate, context.view if outcome.changed else context.client, reported)
+        mark = counting.mark(
+            context.chain[-1],
+            context.ask.model,
+            estimate,
+            context.view if outcome.changed else context.client,
+            reported,
+        )
         if mark is not None:
             put["usages"] = counting.remembered(mark, session.usages)
             put["ratio"] = mark.reported / mark.local

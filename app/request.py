@@ -53,6 +53,8 @@ class Context:
     """the view before the policy's standing rules took something out"""
     found: Found = field(default_factory=Found)
     checkpoint: Checkpoint | None = None
+    misfit: int = 0
+    """how many items a checkpoint covers that was found but does not fit this history"""
     store_failed: bool = False
     estimate: Estimate | None = None
     flights: list[str] = field(default_factory=list)

@@ -41,7 +41,9 @@ def bound(context: Context, view: View, plan: Plan, recorder: Recorder) -> Plan:
     # The running round's reasoning must come back as it is (A28).
     if kept[-1] >= rules.open_round(view.facts):
         raise NotCompactable("thinking_bound")
-    recorder.warn("reasoning_removed", strategy=plan.strategy, because=mode if mode == "strip" else "the request can't ask for it")
+    recorder.warn(
+        "reasoning_removed", strategy=plan.strategy, because=mode if mode == "strip" else "the request can't ask for it"
+    )
     return replace(plan, bare=tuple(kept))
 
 

@@ -112,7 +112,9 @@ def conversations(file: Path) -> Iterator[tuple[str, list[Request]]]:
             if told.get("tools"):
                 head["tools"] = told["tools"]
             if told.get("system"):
-                head[{"openai-responses": "instructions", "gemini": "systemInstruction"}.get(form.name, "system")] = told["system"]
+                head[{"openai-responses": "instructions", "gemini": "systemInstruction"}.get(form.name, "system")] = (
+                    told["system"]
+                )
             items = told["messages"]
             roles = [form.facts(item).role for item in items]
             ends = [at for at in range(1, len(items)) if roles[at] == "assistant" and roles[at - 1] in ("user", "tool")]
@@ -166,8 +168,14 @@ class Replay:
         policy = counting
         window = 0
         if share:
-            policy = Policy(strategy="combined", combined_order=("tool_result_clearing", "sliding_window"), archive_history=False)
-            sizes = [self._provider.count(ask.format, request.body) for request in requests if (ask := self.ask(request, policy, ""))]
+            policy = Policy(
+                strategy="combined", combined_order=("tool_result_clearing", "sliding_window"), archive_history=False
+            )
+            sizes = [
+                self._provider.count(ask.format, request.body)
+                for request in requests
+                if (ask := self.ask(request, policy, ""))
+            ]
             window = int(max(sizes, default=0) * share)
         errors: list[tuple[str, float]] = []
         known = False
@@ -232,7 +240,9 @@ async def main(options: argparse.Namespace) -> int:
             if options.verbose:
                 worst = max((abs(error) for kind, error in found if "usage" in kind), default=0.0)
                 print(f"{name:28} share {share}: {len(found)} figures, worst after the first answer {worst:.2f} %")
-    print(f"provider: {provider.encoding} x {provider.ratio}, {provider.per_item} more an item, {provider.for_tools} for tools")
+    print(
+        f"provider: {provider.encoding} x {provider.ratio}, {provider.per_item} more an item, {provider.for_tools} for tools"
+    )
     print(*table(errors), sep="\n")
     level_2 = [abs(error) for kind, found in errors.items() if kind.startswith("usage, level 2") for error in found]
     reached = quantile(level_2, 0.95) if level_2 else 0.0
@@ -244,10 +254,18 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="conversations, .jsonl or .jsonl.gz")
     parser.add_argument("--recordings", type=Path, help="a directory of recorded requests, .jsonl")
-    parser.add_argument("--encoding", default="cl100k_base", help="the provider's (default: %(default)s; ours is o200k_base)")
-    parser.add_argument("--ratio", type=float, default=1.17, help="the provider's tokens for each of these (default: %(default)s)")
-    parser.add_argument("--per-item", type=int, default=3, help="tokens of the provider's more for each item (default: %(default)s)")
-    parser.add_argument("--for-tools", type=int, default=346, help="tokens for having tools at all (default: %(default)s)")
+    parser.add_argument(
+        "--encoding", default="cl100k_base", help="the provider's (default: %(default)s; ours is o200k_base)"
+    )
+    parser.add_argument(
+        "--ratio", type=float, default=1.17, help="the provider's tokens for each of these (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--per-item", type=int, default=3, help="tokens of the provider's more for each item (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--for-tools", type=int, default=346, help="tokens for having tools at all (default: %(default)s)"
+    )
     parser.add_argument("--verbose", action="store_true", help="a line for each conversation")
     return parser.parse_args(arguments)
 

@@ -45,7 +45,11 @@ LEAST = 3_000
 """Tokens: shorter histories need no compaction."""
 REACHED = 0.03
 """A target counts as reached up to so much above it."""
-SETTINGS: dict[str, Any] = {"strategy": "combined", "combined_order": ("tool_result_clearing", "summarize"), "summary_model": "extractive"}
+SETTINGS: dict[str, Any] = {
+    "strategy": "combined",
+    "combined_order": ("tool_result_clearing", "summarize"),
+    "summary_model": "extractive",
+}
 """Recommended where no model is to be asked."""
 BARS = {0.5: (0.92, 0.85), 0.65: (0.85, 0.75)}
 """Saved -> recall and in-context recall, over all needed strings."""
@@ -81,7 +85,9 @@ def cases(row: dict[str, Any]) -> Iterator[Case]:
     name = _FORMATS.get(row["format"], row["format"])
     form, items = FORMATS[name], row["messages"]
     facts = [form.facts(item) for item in items]
-    spoken = [at for at in range(2, len(items)) if facts[at].role == "assistant" and facts[at - 1].role in ("user", "tool")]
+    spoken = [
+        at for at in range(2, len(items)) if facts[at].role == "assistant" and facts[at - 1].role in ("user", "tool")
+    ]
     for cut in dict.fromkeys(next((at for at in spoken if at >= share * len(items)), 0) for share in CUTS):
         if cut:
             body = jsonspan.dump({"model": "fidelity", form.history: items[:cut], **_fields(name, row)})
@@ -120,7 +126,9 @@ class Measured:
 
     def compacted(self, target: int, **settings: Any) -> Forwarded:
         """Through the real compactor, with an empty store."""
-        policy = Policy(name="fidelity", trigger_threshold=self.tokens, target_threshold=target, clear_at_least=0, **settings)
+        policy = Policy(
+            name="fidelity", trigger_threshold=self.tokens, target_threshold=target, clear_at_least=0, **settings
+        )
         model = Model("fidelity", int(self.tokens / 0.8), ENCODING, frozenset(), True)
         silent = Silent()
         compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), NoModel(), silent, "http://127.0.0.1:8787")
@@ -183,7 +191,9 @@ class Row:
         self.rare += rare
 
 
-def measure(path: Path, methods: dict[str, Callable[[Measured, int], Forwarded]]) -> Iterator[tuple[str, float, str, bool, Row]]:
+def measure(
+    path: Path, methods: dict[str, Callable[[Measured, int], Forwarded]]
+) -> Iterator[tuple[str, float, str, bool, Row]]:
     """(method, saved, source, target reached, sums of one request)."""
     for row in conversations(path):
         for case in cases(row):
@@ -254,19 +264,25 @@ def _line(row: Row, missed: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
-    parser.add_argument("data", nargs="?", default=os.environ.get("COMPACTD_FIDELITY_DATA"), help="conversations, JSON lines")
+    parser.add_argument(
+        "data", nargs="?", default=os.environ.get("COMPACTD_FIDELITY_DATA"), help="conversations, JSON lines"
+    )
     parser.add_argument("--check", action="store_true", help="fail if the compactor misses a bar")
     given = parser.parse_args()
     if not given.data:
-        print("No conversations to measure: name a file (make fidelity ARGS=FILE) or set COMPACTD_FIDELITY_DATA. Nothing was measured.")
+        print(
+            "No conversations to measure: name a file (make fidelity ARGS=FILE) or set COMPACTD_FIDELITY_DATA. Nothing was measured."
+        )
         return 0
     if not Path(given.data).is_file():
         print(f"There is no file {given.data}.")
         return 2
     reached = report(Path(given.data))
     bars = ", ".join(f"{recall} and {context} at {saved:.0%}" for saved, (recall, context) in BARS.items())
-    print(f"\nBars (recall and in-context recall over all needed strings: {bars}; every question whole, every request valid): "
-          f"{'reached' if reached else 'MISSED'}")
+    print(
+        f"\nBars (recall and in-context recall over all needed strings: {bars}; every question whole, every request valid): "
+        f"{'reached' if reached else 'MISSED'}"
+    )
     return 1 if given.check and not reached else 0
 
 

@@ -37,11 +37,40 @@ from app.settings import load
 STEPS = 80
 UNCACHED, CACHED = 1.25, 0.1
 WORDS = [
-    *("order", "shipment", "invoice", "retry", "queue", "worker", "shard", "index", "cursor", "ledger", "batch", "tenant"),
-    *("replica", "schema", "migration", "payload", "header", "token", "cache", "router", "handler", "parser", "planner"),
+    *(
+        "order",
+        "shipment",
+        "invoice",
+        "retry",
+        "queue",
+        "worker",
+        "shard",
+        "index",
+        "cursor",
+        "ledger",
+        "batch",
+        "tenant",
+    ),
+    *(
+        "replica",
+        "schema",
+        "migration",
+        "payload",
+        "header",
+        "token",
+        "cache",
+        "router",
+        "handler",
+        "parser",
+        "planner",
+    ),
     *("bucket", "window", "offset", "segment", "commit", "branch", "release", "deploy", "rollback", "metric", "alert"),
 ]
-RECOMMENDED = {"strategy": "combined", "combined_order": ["tool_result_clearing", "summarize"], "summary_model": "extractive"}
+RECOMMENDED = {
+    "strategy": "combined",
+    "combined_order": ["tool_result_clearing", "summarize"],
+    "summary_model": "extractive",
+}
 
 
 def fact(kind: str, step: int) -> str:
@@ -79,12 +108,19 @@ class Script:
             talk.append(("result", (f"call_{step}", "read", result_text(step))))
             asked.append(list(talk))
             if self.shape == "chat":
-                talk.append(("assistant", f"Done with step {step}: {prose(step + 500, 40)}. The reference is {fact('TF', step)}."))
+                talk.append(
+                    (
+                        "assistant",
+                        f"Done with step {step}: {prose(step + 500, 40)}. The reference is {fact('TF', step)}.",
+                    )
+                )
         return asked
 
 
 def body(form: str, talk: list[tuple[str, Any]]) -> bytes:
-    write = {"openai-chat": _chat, "anthropic-messages": _anthropic, "openai-responses": _responses, "gemini": _gemini}[form]
+    write = {"openai-chat": _chat, "anthropic-messages": _anthropic, "openai-responses": _responses, "gemini": _gemini}[
+        form
+    ]
     return json.dumps(write(talk)).encode()
 
 
@@ -110,7 +146,9 @@ def _anthropic(talk: list[tuple[str, Any]]) -> dict[str, Any]:
             block = {"type": "tool_use", "id": said[0], "name": said[1], "input": said[2]}
             items.append({"role": "assistant", "content": [block]})
         else:
-            items.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": said[0], "content": said[2]}]})
+            items.append(
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": said[0], "content": said[2]}]}
+            )
     return {"model": "bench", "max_tokens": 1000, "system": "You are careful.", "messages": items}
 
 
@@ -122,7 +160,9 @@ def _responses(talk: list[tuple[str, Any]]) -> dict[str, Any]:
         elif kind == "assistant":
             items.append({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": said}]})
         elif kind == "call":
-            items.append({"type": "function_call", "call_id": said[0], "name": said[1], "arguments": json.dumps(said[2])})
+            items.append(
+                {"type": "function_call", "call_id": said[0], "name": said[1], "arguments": json.dumps(said[2])}
+            )
         else:
             items.append({"type": "function_call_output", "call_id": said[0], "output": said[2]})
     return {"model": "bench", "instructions": "You are careful.", "input": items}
@@ -177,7 +217,9 @@ async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> di
     compactions, sent = 0, b""
     for talk in Script(shape).requests():
         raw = body(form, talk)
-        ask = Ask(open_body(FORMATS[form], raw), form, "openai", model, settings.policies[0], "bench", client_model="bench")
+        ask = Ask(
+            open_body(FORMATS[form], raw), form, "openai", model, settings.policies[0], "bench", client_model="bench"
+        )
         outcome = await compactor.decide(ask)
         await compactor.settle(outcome, 0)
         sent = outcome.body
@@ -204,7 +246,9 @@ def main() -> None:
     parser.add_argument("--policy", type=json.loads, default={})
     given = parser.parse_args()
     policy = {**RECOMMENDED, **({"strategy": given.strategy} if given.strategy else {}), **given.policy}
-    print(f"{'format':20} {'shape':8} {'cost':>6} {'breaks':>6} {'compact':>7} {'user facts':>10} {'result facts':>12} {'last':>7}")
+    print(
+        f"{'format':20} {'shape':8} {'cost':>6} {'breaks':>6} {'compact':>7} {'user facts':>10} {'result facts':>12} {'last':>7}"
+    )
     for form in FORMATS:
         for shape in ("chat", "agentic"):
             got = asyncio.run(play(form, shape, given.window, policy))

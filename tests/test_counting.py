@@ -19,6 +19,7 @@ from app.counting import (
     estimate,
     fill,
     local,
+    mark,
     remembered,
     roughly,
     scale_of,
@@ -198,23 +199,58 @@ def scaled(scale: Scale, local: int) -> int:
     return Estimate(scale, 0, local, local, True).now
 
 
+def told(scale: Scale, local: int) -> float:
+    return (local + scale.unseen) * scale.ratio
+
+
 def test_the_longest_prefix_that_was_reported_on_decides() -> None:
-    marks = session(marked(0, 1_000, 1_000), marked(3, 3_000, 3_300), marked(1, 2_000, 2_200))
+    marks = session(marked(0, 1_000, 1_000), marked(3, 5_000, 7_500), marked(1, 1_000, 1_200))
     found = scale_of(LINKS, marks, MODEL)
     assert found.source == "usage"
-    assert scaled(found, 3_000) == pytest.approx(3_300, abs=2)
-    assert scaled(scale_of(LINKS[:2], marks, MODEL), 2_000) == pytest.approx(2_200, abs=2)
+    assert told(found, 5_000) == pytest.approx(7_500, abs=1)
+    assert told(scale_of(LINKS[:2], marks, MODEL), 1_000) == pytest.approx(1_200, abs=1)
 
 
 def test_another_models_report_says_nothing() -> None:
     assert scale_of(LINKS, session(marked(3, 3_000, 4_500, "other")), MODEL) == TIKTOKEN
 
 
-def test_another_branch_only_gives_its_scale() -> None:
+def test_another_branch_gives_its_scale() -> None:
     other = [b"%016d" % (n + 50) for n in range(5)]
-    found = scale_of(other, session(*(marked(n, 1_000 * (n + 1), 1_300 * (n + 1)) for n in range(5))), MODEL)
+    found = scale_of(other, session(marked(3, 50_000, 75_500), marked(1, 20_000, 30_500)), MODEL)
     assert found.source == "tiktoken"
-    assert scaled(found, 4_000) == pytest.approx(5_200, rel=0.05)
+    assert found.ratio == pytest.approx(1.5, rel=0.01)
+    assert told(found, 40_000) == pytest.approx(60_500, rel=0.01)
+
+
+def test_what_is_unseen_is_told_from_the_ratio() -> None:
+    """A little text and a lot besides says nothing of a long text's ratio; two reports do."""
+    first = scale_of(LINKS, session(marked(0, 100, 500)), MODEL)
+    assert told(first, 100) == pytest.approx(500, abs=1)
+    assert first.ratio < 1.2
+    both = scale_of(LINKS, session(marked(1, 20_100, 24_500), marked(0, 100, 500)), MODEL)
+    assert both.ratio == pytest.approx(1.2, rel=0.01)
+    assert both.unseen * both.ratio == pytest.approx(380, abs=15)
+
+
+@pytest.mark.parametrize("told_at_last", [1, 1_000_000])
+def test_nonsense_is_bounded(told_at_last: int) -> None:
+    found = scale_of(LINKS, session(marked(1, 20_000, told_at_last), marked(0, 100, 500)), MODEL)
+    assert 0.5 <= found.ratio <= 2
+    assert Estimate(found, 0, 100, 100, True).now >= 1
+
+
+def test_what_the_provider_counted_when_asked_is_a_mark_too() -> None:
+    _, _, view = opened(Talk.of(3))
+    for entry in view.entries:
+        entry.tokens = 100
+    asked = Estimate(Scale("provider", 1.25), 100, 900, 700, True)
+    assert mark(b"x", MODEL, asked, view, 0) == UsageMark(b"x", 800, 1_000, "m", "provider")
+    assert mark(b"x", MODEL, asked, view, 999) == UsageMark(b"x", 100 + view.tokens, 999, "m")
+    assert mark(b"x", MODEL, replace(asked, scale=TIKTOKEN), view, 0) is None
+    assert mark(b"x", MODEL, replace(asked, exact=False), view, 999) is None
+    kept = session(UsageMark(LINKS[2], 800, 1_000, "m", "provider"))
+    assert scale_of(LINKS, kept, MODEL).source == "provider"
 
 
 def test_without_any_report_the_models_own_ratio_holds() -> None:

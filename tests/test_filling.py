@@ -51,7 +51,15 @@ def ask(rules: Policy, *last: str, turns: int = 10, tenant: str = "t", tools: bo
         messages.append({"role": "assistant", "content": f"Answer {n}."})
     messages += [{"role": "user", "content": text} for text in last or ("And now?",)]
     opened = open_body(FORMATS["openai-chat"], json.dumps({"model": "m", "messages": messages}).encode())
-    return Ask(opened, "openai-chat", "main", Model("m", 100_000, "o200k_base", frozenset(), True), rules, tenant, client_model="m")
+    return Ask(
+        opened,
+        "openai-chat",
+        "main",
+        Model("m", 100_000, "o200k_base", frozenset(), True),
+        rules,
+        tenant,
+        client_model="m",
+    )
 
 
 def sent(outcome: Outcome) -> list[dict[str, Any]]:
@@ -150,7 +158,9 @@ async def test_requests_at_once_share_one_call_and_its_bytes(kind: str, tmp_path
     assert len(writer.jobs) == 1
     assert len({outcome.body for outcome in outcomes}) == 1
     assert {outcome.result for outcome in outcomes} <= {"compacted", "replayed"}
-    assert sent(outcomes[0])[0]["content"].startswith("<compaction_summary>\n## Summary of the earlier conversation (compaction #1)")
+    assert sent(outcomes[0])[0]["content"].startswith(
+        "<compaction_summary>\n## Summary of the earlier conversation (compaction #1)"
+    )
     assert "(call 1)" in sent(outcomes[0])[0]["content"]
     assert sent(outcomes[0])[1] == {"role": "user", "content": "And now?"}
     assert sent(later)[:2] == sent(outcomes[0])
@@ -423,7 +433,9 @@ async def test_a_fold_does_not_ask_a_summariser_that_has_just_failed(tmp_path: P
         call = {"id": f"c{n}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": f"c{n}", "content": f"result {n}: {TURN}"})
-    asked = replace(asked, opened=open_body(FORMATS["openai-chat"], json.dumps({"model": "m", "messages": messages}).encode()))
+    asked = replace(
+        asked, opened=open_body(FORMATS["openai-chat"], json.dumps({"model": "m", "messages": messages}).encode())
+    )
     writer = Writer(SummaryFailed("timeout"))
     async with house("memory", tmp_path, writer) as made:
         outcome = await made.replica().decide(asked)

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 _RECAP, _RECAP_END = "<compaction_summary>", "</compaction_summary>"
 _NOTICE_END = "what they said may be missing.]"
 _OMITTED = "removed here by compaction"
-_CARRIED, _CARRIED_END = "Instructions that were given in them and still hold:", "[So much of the earlier messages was kept by compaction.]"
+_CARRIED, _CARRIED_END = (
+    "Instructions that were given in them and still hold:",
+    "[So much of the earlier messages was kept by compaction.]",
+)
 _CLEARED = "[Tool result cleared by compaction"
 _LEFT_OUT = "[Tool result of an earlier turn left out by compaction"
 ADDRESS_WORTH = 1_000

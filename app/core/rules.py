@@ -170,7 +170,7 @@ def open_round(facts: Sequence[Facts]) -> int:
         return len(facts)
     while at and facts[at - 1].results:
         at -= 1
-    while at and facts[at - 1].role == "assistant" and not facts[at - 1].results:
+    while at and facts[at - 1].role == "assistant":
         at -= 1
     return at
 

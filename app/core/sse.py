@@ -1,14 +1,24 @@
 """Looking at a stream that belongs to somebody else.
 
 A copy of the bytes is fed in as it passes by; what comes out are the data payloads of the few events that can hold usage. The stream itself
-is never rewritten, delayed or joined. Works at any split of the bytes; lines beyond the bound are skipped, not kept.
+is never rewritten, delayed or joined. Works at any split of the bytes. Of a line beyond the bound only the end is kept: an event that
+repeats a whole answer tells its usage there.
 Grammar: https://html.spec.whatwg.org/multipage/server-sent-events.html (data lines; event names are repeated inside the payloads).
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
 MAX_LINE = 1 << 20
 """Bytes of one line that are kept; usage events are far smaller."""
+ENDS = 64 << 10
+"""Bytes at the end of something larger that are kept."""
+_USAGE = re.compile(r'(?<!\\)"(usage\w*)"\s*:\s*(?=\{)')
+_DECODER = json.JSONDecoder()
 
 
 class UsageLines:
@@ -17,23 +27,32 @@ class UsageLines:
     def __init__(self, mark: bytes = b"usage") -> None:
         self._mark = mark
         self._rest = b""
-        self._skipping = False
+        self._headless = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Payloads (JSON texts) of the lines that this chunk completes."""
-        if self._skipping:
-            _, newline, chunk = chunk.partition(b"\n")
-            if not newline:
-                return []
-            self._skipping = False
+        """Payloads (JSON texts, or the end of one) of the lines that this chunk completes."""
         whole, newline, rest = (self._rest + chunk if self._rest else chunk).rpartition(b"\n")
-        self._rest = rest
+        headless = self._headless
+        self._rest, self._headless = rest, headless and not newline
         if len(rest) > MAX_LINE:
-            self._rest, self._skipping = b"", True
+            self._rest, self._headless = rest[-ENDS:], True
         if not newline or self._mark not in whole:
             return []
-        return [line[5:].strip() for line in whole.split(b"\n") if self._mark in line and line.startswith(b"data:")]
+        first, *lines = whole.split(b"\n")
+        found = [first.strip()] if headless and self._mark in first else []
+        lines = lines if headless else [first, *lines]
+        return found + [line[5:].strip() for line in lines if self._mark in line and line.startswith(b"data:")]
 
     def end(self) -> list[bytes]:
         """What an unfinished last line holds."""
         return self.feed(b"\n") if self._rest else []
+
+
+def usages(text: bytes) -> Iterator[dict[str, Any]]:
+    """The objects called `usage…` in a JSON text whose beginning or end is missing, each under its name, last first."""
+    said = text.decode("utf-8", "replace")
+    for found in reversed([*_USAGE.finditer(said)]):
+        try:
+            yield {found[1]: _DECODER.raw_decode(said, found.end())[0]}
+        except (ValueError, RecursionError):
+            continue

@@ -14,13 +14,11 @@ import brotli
 import zstandard
 
 from app.core import jsonspan
-from app.core.sse import UsageLines
+from app.core.sse import ENDS, UsageLines, usages
 from app.errors import NotCompactable
 from app.formats.base import Format, Usage
 
 Receive = Callable[[], Awaitable[Any]]
-WATCHED_JSON = 8 << 20
-"""Bytes of a plain JSON answer that are kept to find its usage; larger answers are not watched."""
 
 TAIL = 2_048
 """Bytes at the end of a stream in which its last event names itself."""
@@ -65,23 +63,44 @@ def _zlib_wrapped(data: bytes) -> bool:
 
 
 class _Deflate:
-    """`deflate` is zlib by the standard and raw deflate at some servers."""
+    """`deflate` is zlib by the standard and raw deflate at some servers; two bytes tell."""
 
     def __init__(self) -> None:
         self._inner: Any = None
+        self._first = b""
 
     def decompress(self, data: bytes) -> bytes:
         if self._inner is None:
+            data = self._first + data
+            if len(data) < 2:
+                self._first = data
+                return b""
             self._inner = zlib.decompressobj(15 if _zlib_wrapped(data) else -15)
         return bytes(self._inner.decompress(data))
 
 
+class _Gzip:
+    """Of one member or several."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(31)
+
+    def decompress(self, data: bytes) -> bytes:
+        out = b""
+        while data:
+            if self._inner.eof:
+                self._inner = zlib.decompressobj(31)
+            out += self._inner.decompress(data)
+            data = self._inner.unused_data
+        return out
+
+
 _DECODERS: dict[str, Callable[[], _Decoder]] = {
-    "gzip": lambda: zlib.decompressobj(31),
-    "x-gzip": lambda: zlib.decompressobj(31),
+    "gzip": _Gzip,
+    "x-gzip": _Gzip,
     "deflate": _Deflate,
     "br": _Brotli,
-    "zstd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(),
+    "zstd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(read_across_frames=True),
 }
 
 
@@ -150,56 +169,79 @@ _OPENERS: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 class Watcher:
-    """Looks at a copy of an answer as it passes and gathers what the provider reports of usage. Never raises, never delays."""
+    """Looks at a copy of an answer as it passes and gathers what the provider reports of usage. Never raises, never delays.
+
+    Of a stream its lines are read as they come, of any other answer only both ends are kept: a small one is read as a whole, in a larger or
+    broken one what it calls usage.
+    """
 
     def __init__(self, form: Format, content_type: str, coding: str) -> None:
         self.usage: Usage | None = None
         self._form = form
-        self._decoder = decoder_for(coding)
-        self._blind = self._decoder is None and bool(codings(coding))
-        self._lines = UsageLines() if "event-stream" in content_type else None
-        self._json: list[bytes] = []
+        names = [part.strip().lower() for part in coding.split(",") if part.strip().lower() not in ("", "identity")]
+        self._blind = any(name not in _DECODERS for name in names)
+        self._decoders = [] if self._blind else [_DECODERS[name]() for name in reversed(names)]
+        self._lines = UsageLines() if "event-stream" in content_type.lower() else None
+        self._start = b""
+        self._end = b""
         self._size = 0
-        self._tail = b""
 
     def feed(self, chunk: bytes) -> None:
         if self._blind:
             return
         try:
-            self._feed(self._decoder.decompress(chunk) if self._decoder is not None else chunk)
+            for decoder in self._decoders:
+                chunk = decoder.decompress(chunk)
+            self._feed(chunk)
         except Exception:  # whatever it is, the answer goes on
             self._blind = True
 
     def _feed(self, chunk: bytes) -> None:
+        kept = TAIL
         if self._lines is not None:
-            self._tail = chunk[-TAIL:] if len(chunk) >= TAIL else (self._tail + chunk)[-TAIL:]
             for payload in self._lines.feed(chunk):
                 self._take(payload)
         else:
+            kept = ENDS
+            if self._size < ENDS:
+                self._start += chunk[: ENDS - self._size]
             self._size += len(chunk)
-            if self._size > WATCHED_JSON:
-                self._blind, self._json = True, []
-            else:
-                self._json.append(chunk)
+        self._end = chunk[-kept:] if len(chunk) >= kept else (self._end + chunk)[-kept:]
 
     def end(self) -> None:
-        if self._blind:
-            return
+        """That was all, or all that came."""
         with contextlib.suppress(Exception):
-            for payload in self._lines.end() if self._lines is not None else [b"".join(self._json)]:
-                self._take(payload)
+            if self._lines is not None:
+                for payload in self._lines.end():
+                    self._take(payload)
+            elif self._size > ENDS:
+                self._find(self._end)
+                if self.usage is None:
+                    self._find(self._start)
+            else:
+                self._take(self._start)
 
     @property
     def terminal(self) -> bool:
-        """Has the stream said that it is over? Clients leave right after that, which is no abort."""
-        return any(mark in self._tail for mark in self._form.terminal)
+        """Has the answer said that it is over? Clients leave right after that, which is no abort."""
+        return any(mark in self._end[-TAIL:] for mark in self._form.terminal)
 
     def _take(self, payload: bytes) -> None:
+        if len(payload) > ENDS:
+            self._find(payload[-ENDS:])
+            return
         try:
             event = jsonspan.value(payload)
         except NotCompactable:
+            self._find(payload)
             return
         for one in event if isinstance(event, list) else [event]:
-            found = self._form.usage(one)
-            if found is not None:
-                self.usage = self._form.merge(self.usage, found) if self.usage else found
+            self._add(self._form.usage(one))
+
+    def _find(self, text: bytes) -> None:
+        """The last report in a text that is no whole JSON text."""
+        self._add(next((told for found in usages(text) if (told := self._form.usage(found)) and told != Usage()), None))
+
+    def _add(self, found: Usage | None) -> None:
+        if found is not None:
+            self.usage = self._form.merge(self.usage, found) if self.usage else found

@@ -125,7 +125,9 @@ def _without_value(pair: Pair, gone: bytes) -> Pair:
 def returned(raw: list[Pair], status: int, told: list[Pair]) -> list[Pair]:
     """The provider's headers for the client, with what compactd tells about the request."""
     named = _named_by_connection(raw)
-    if status in _WITHOUT_BODY:  # a length there would be that of another answer, and the server below us would wait for it
+    if (
+        status in _WITHOUT_BODY
+    ):  # a length there would be that of another answer, and the server below us would wait for it
         named.add(b"content-length")
     pairs = []
     stream = buffering = caching = False

@@ -56,7 +56,9 @@ class NoModel:
 
 async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
     """Outcome, tokens and forwarded body. An impossible request gives `{"error": …}` with what was wrong."""
-    raw = request.body.encode("utf-8", "surrogatepass") if isinstance(request.body, str) else jsonspan.dump(request.body)
+    raw = (
+        request.body.encode("utf-8", "surrogatepass") if isinstance(request.body, str) else jsonspan.dump(request.body)
+    )
     router, warnings = Router(settings), []  # type: tuple[Router, list[str]]
     registry = Registry(settings.models, warnings.append)
     route = router.route(request.path.partition("?")[0].encode(), False)

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 from app.formats.base import Usage
 
-PROVIDERS = {"anthropic-messages": "anthropic", "gemini": "google", "openai-chat": "openai", "openai-responses": "openai"}
+PROVIDERS = {
+    "anthropic-messages": "anthropic",
+    "gemini": "google",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+}
 """Whose prices hold where a model's name alone does not say it."""
 RATES_KEPT = 1_024
 """Models; their names are the registry's, but a configuration may add some."""

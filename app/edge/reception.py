@@ -23,7 +23,9 @@ _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature",
 def admit(exchange: Exchange, draining: bool, inflight: int) -> None:
     """Refuse what compactd does not serve at all, and what it can't take on now."""
     if "websocket" in exchange.headers.get("upgrade", "").lower():
-        raise Refused(426, "websocket_unsupported", "compactd does not tunnel WebSockets; send the request as HTTP POST.")
+        raise Refused(
+            426, "websocket_unsupported", "compactd does not tunnel WebSockets; send the request as HTTP POST."
+        )
     if draining:
         raise Refused(503, "draining", "This compactd is shutting down; try again, another one will answer.")
     if inflight > exchange.wiring.settings.limits.max_inflight:
@@ -38,7 +40,9 @@ def authenticate(exchange: Exchange, upstream: str) -> None:
     given = [digest(key) for key in credentials(exchange.headers, exchange.scope["query_string"])]
     matches = [hmac.compare_digest(known, one) for known in wiring.keys for one in given]
     if not any(matches):
-        raise Refused(401, "unknown_key", "Send one of compactd's own keys (`auth.keys`) where the provider's key would go.")
+        raise Refused(
+            401, "unknown_key", "Send one of compactd's own keys (`auth.keys`) where the provider's key would go."
+        )
 
 
 def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
@@ -85,7 +89,9 @@ def _policy(exchange: Exchange, model: str, form: str, upstream: str) -> Policy 
     else:
         policy = settings.policy_named(wanted)
         if policy is None:
-            raise Refused(400, "unknown_policy", f"There is no policy named {wanted[:100]!r} in compactd's configuration.")
+            raise Refused(
+                400, "unknown_policy", f"There is no policy named {wanted[:100]!r} in compactd's configuration."
+            )
     mode = headers.get("x-compactd-mode")
     if mode is None or policy is None:
         return policy

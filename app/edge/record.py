@@ -130,7 +130,11 @@ class RequestRecorder:
         if outcome is not None and outcome.source:
             line |= {"tokens_before": outcome.before, "tokens_after": outcome.after, "count_source": outcome.source}
         if outcome is not None and outcome.strategy:
-            line |= {"strategy": outcome.strategy, "compaction_level": outcome.level, "compactions": outcome.compactions}
+            line |= {
+                "strategy": outcome.strategy,
+                "compaction_level": outcome.level,
+                "compactions": outcome.compactions,
+            }
         if record.usage is not None:
             line |= {
                 "input_tokens": record.usage.input,
@@ -147,7 +151,9 @@ class RequestRecorder:
 
     def rejected(self, format_name: str, kind: str) -> None:
         self.metrics.of(self.metrics.rejections, format_name, kind).inc()
-        self._log.warning("provider_rejected_compacted_request", format=format_name, kind=kind, action="sent the original")
+        self._log.warning(
+            "provider_rejected_compacted_request", format=format_name, kind=kind, action="sent the original"
+        )
 
     def overflowed(self, format_name: str) -> None:
         self.metrics.of(self.metrics.overflows, format_name).inc()

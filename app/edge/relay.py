@@ -64,7 +64,9 @@ class Relay:
             self._recorder.fault("relay", fault)
             exchange.record.broken = "internal_error"
             if not exchange.started:
-                await self._answer(exchange, 500, "internal_error", "compactd failed on this request; its log says where.")
+                await self._answer(
+                    exchange, 500, "internal_error", "compactd failed on this request; its log says where."
+                )
         finally:
             self.inflight -= 1
             self._recorder.end(exchange.record, exchange.outcome)
@@ -75,7 +77,9 @@ class Relay:
         exchange.route = route
         admit(exchange, self.draining, self.inflight)
         if route is None:
-            raise Refused(404, "no_upstream", "No upstream is configured for this path; see `upstreams` in the configuration.")
+            raise Refused(
+                404, "no_upstream", "No upstream is configured for this path; see `upstreams` in the configuration."
+            )
         exchange.record.upstream = route.upstream
         if not route.target or scope["method"] != "POST":
             exchange.record.reason = "not_a_conversation"

@@ -90,7 +90,11 @@ class SecondChance:
         if response.status_code in REFUSALS:
             response, again = await _read(response)
         form = FORMATS[ask.format]
-        alike = again is not None and form.overflow(response.status_code, again) is None and not form.lesson(response.status_code, again)
+        alike = (
+            again is not None
+            and form.overflow(response.status_code, again) is None
+            and not form.lesson(response.status_code, again)
+        )
         if not alike:
             await self._learn(exchange, ask, outcome, status, said)
         return response, again

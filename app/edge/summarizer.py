@@ -98,7 +98,11 @@ class ModelSummarizer:
             return tokens.count(text, where.model.encoding)
 
         link = most * 3 // 2  # another tokeniser's `most`, by our count
-        room = int((window - where.output(most) - MARGIN) / where.ratio) - count(prompt.question(instructions, "", "-", most)) - link
+        room = (
+            int((window - where.output(most) - MARGIN) / where.ratio)
+            - count(prompt.question(instructions, "", "-", most))
+            - link
+        )
         if room < LEAST_ROOM:
             raise SummaryFailed("window_too_small")
         lines = [*prompt.lines(job.items)]
@@ -113,7 +117,10 @@ class ModelSummarizer:
             if tokens.count(told.text, job.ask.model.encoding) > (link if at < len(stretches) else job.leaving):
                 raise SummaryFailed("too_long")
             so_far = Summary(
-                told.text, so_far.input_tokens + told.input_tokens, so_far.output_tokens + told.output_tokens, so_far.cost + told.cost
+                told.text,
+                so_far.input_tokens + told.input_tokens,
+                so_far.output_tokens + told.output_tokens,
+                so_far.cost + told.cost,
             )
         return so_far
 
@@ -176,13 +183,21 @@ def _destination(wiring: Wiring, job: SummaryJob) -> Destination:
         model, ratio = ask.model, job.ratio
     model = replace(model, quirks=model.quirks | frozenset(upstreams[upstream].quirks))
     return Destination(
-        upstream, form, model, name, own, own and form.name == ask.format, max(1.0, ratio, model.fact("token_ratio", 1.0))
+        upstream,
+        form,
+        model,
+        name,
+        own,
+        own and form.name == ask.format,
+        max(1.0, ratio, model.fact("token_ratio", 1.0)),
     )
 
 
 def _query(query: bytes, keyed: bool) -> bytes:
     """The client's query for a call that wants no stream, and no client's key where compactd brings one."""
-    kept = b"&".join(part for part in query.split(b"&") if part and not part.startswith((b"alt=", b"$alt=", b"%24alt=")))
+    kept = b"&".join(
+        part for part in query.split(b"&") if part and not part.startswith((b"alt=", b"$alt=", b"%24alt="))
+    )
     kept = without_key(kept) if keyed else kept
     return b"?" + kept if kept else b""
 

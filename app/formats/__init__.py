@@ -8,4 +8,6 @@ from app.formats.gemini import Gemini
 from app.formats.openai_chat import OpenAIChat
 from app.formats.openai_responses import OpenAIResponses
 
-FORMATS: dict[str, Format] = {form.name: form for form in (OpenAIChat(), AnthropicMessages(), Gemini(), OpenAIResponses())}
+FORMATS: dict[str, Format] = {
+    form.name: form for form in (OpenAIChat(), AnthropicMessages(), Gemini(), OpenAIResponses())
+}

@@ -69,9 +69,13 @@ def assistant_pairs(blocks: list[Block]) -> tuple[tuple[Call, ...], tuple[Result
             clearable = isinstance(given, dict) and not block.get("toolset_name")
             calls.append(Call(ident, string(block.get("name")), ("content", at, "input"), _size(given), clearable))
             caller = block.get("caller")
-            awaited = string(caller.get("tool_id")) if isinstance(caller, dict) else ""  # nothing without the code that made it
+            awaited = (
+                string(caller.get("tool_id")) if isinstance(caller, dict) else ""
+            )  # nothing without the code that made it
         elif kind.endswith("_tool_use") and ident not in closed:
-            calls.append(Call(ident, string(block.get("name")), ("content", at, "input"), _size(block.get("input")), False))
+            calls.append(
+                Call(ident, string(block.get("name")), ("content", at, "input"), _size(block.get("input")), False)
+            )
         elif kind.endswith("_tool_result"):
             awaited = string(block.get("tool_use_id"))
         if awaited and awaited not in opened:
@@ -112,7 +116,9 @@ def readable(value: Any, kind: Any) -> Iterator[Part]:
         source = value.get("source")
         if value.get("type") == "image":
             given = source if isinstance(source, dict) else {}
-            yield Part("media", string(given.get("media_type")) or "image", tokens=image_tokens("anthropic", given.get("data")))
+            yield Part(
+                "media", string(given.get("media_type")) or "image", tokens=image_tokens("anthropic", given.get("data"))
+            )
             return
         if isinstance(source, dict):
             yield from _document(source, kind)

@@ -209,7 +209,13 @@ class AnthropicMessages:
         return None if status == 413 else wording.overflow(status, body)  # 413 counts bytes (E6), not tokens
 
     def question(
-        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]  # noqa: ARG002
+        self,
+        model: str,
+        text: str,
+        max_tokens: int,
+        path: str,
+        quirks: Collection[str],
+        fields: Mapping[str, Any],  # noqa: ARG002
     ) -> tuple[bytes, bytes]:
         """Nothing of `thinking` and sampling: what a model takes of it differs (A36). Subscription tokens are checked against the short
         blocks that open the client's system prompt (A65)."""

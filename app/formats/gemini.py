@@ -152,7 +152,9 @@ class Gemini:
     def without_reasoning(self, item: Any) -> list[Edit]:
         """Summaries of thoughts (G17). Signatures stay: what they are worth to the model nobody says."""
         parts = item.get("parts") or []
-        gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("thought") and _is_text(part)]
+        gone = [
+            at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("thought") and _is_text(part)
+        ]
         edits: list[Edit] = [(("parts", at), REMOVED) for at in gone]
         if gone and len(gone) == len(parts):  # a content may not end up empty (G19)
             edits.append((("parts", FRONT), dump({"text": BARE})))
@@ -183,8 +185,11 @@ class Gemini:
         output = _int(told.get("candidatesTokenCount")) + _int(told.get("thoughtsTokenCount"))
         return Usage(_int(told.get("promptTokenCount")), output, _int(told.get("cachedContentTokenCount")))
 
-    def merge(self, earlier: Usage, later: Usage) -> Usage:  # noqa: ARG002  # the last report is the whole (U12)
-        return later
+    def merge(self, earlier: Usage, later: Usage) -> Usage:
+        """The last report is the whole (U12), of what it tells at all."""
+        return Usage(
+            later.input or earlier.input, later.output or earlier.output, later.cache_read or earlier.cache_read
+        )
 
     def overflow(self, status: int, body: bytes) -> int | None:
         """E8, also in the array of a stream that is no event stream; Vertex has words of its own."""
@@ -192,7 +197,13 @@ class Gemini:
         return int(vertex[1]) if vertex else wording.overflow(status, body)
 
     def question(
-        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]  # noqa: ARG002
+        self,
+        model: str,
+        text: str,
+        max_tokens: int,
+        path: str,
+        quirks: Collection[str],
+        fields: Mapping[str, Any],  # noqa: ARG002
     ) -> tuple[bytes, bytes]:
         """The model and the method are in the path (G30). The client's safety settings go along: what it may say, a summary may repeat."""
         body: dict[str, Any] = {
@@ -215,7 +226,11 @@ class Gemini:
         told = camel(body) if isinstance(body, dict) else {}
         candidate = camel(next(iter(dicts(told.get("candidates"))), {}))
         content = candidate.get("content")
-        said = [*parts_of(part for part in dicts(content.get("parts")) if is_known(part))] if isinstance(content, dict) else []
+        said = (
+            [*parts_of(part for part in dicts(content.get("parts")) if is_known(part))]
+            if isinstance(content, dict)
+            else []
+        )
         text = "".join(part.text for part in said if part.kind == "text")
         feedback = told.get("promptFeedback")
         if isinstance(feedback, dict) and camel(feedback).get("blockReason"):
@@ -238,7 +253,14 @@ class Gemini:
             return None
         way = f"{way}:countTokens"
         if "/publishers/" in path or "/projects/" in path:
-            keys = ("contents", "systemInstruction", "system_instruction", "tools", "generationConfig", "generation_config")
+            keys = (
+                "contents",
+                "systemInstruction",
+                "system_instruction",
+                "tools",
+                "generationConfig",
+                "generation_config",
+            )
             return CountCall(way.encode("latin-1"), "totalTokens", keys)
         named = model if "/" in model else f"models/{model}"
         return CountCall(way.encode("latin-1"), "totalTokens", under="generateContentRequest", model=named)

@@ -76,7 +76,9 @@ class OpenAIChat:
         if role == "assistant":
             reasoning = any(item.get(key) for key in _REASONING) or "thinking" in kinds
             # What the model said aloud is kept by the provider, under an id (C14).
-            return Facts("assistant", tuple(self._calls(item)), reasoning=reasoning, pinned=pinned or bool(item.get("audio")))
+            return Facts(
+                "assistant", tuple(self._calls(item)), reasoning=reasoning, pinned=pinned or bool(item.get("audio"))
+            )
         note = isinstance(content, str) and is_note(content)
         return Facts("user", opens_turn=True, pinned=pinned, note=note)
 
@@ -221,7 +223,10 @@ class OpenAIChat:
         details = details if isinstance(details, dict) else {}
         cached = details.get("cached_tokens") or told.get("prompt_cache_hit_tokens") or told.get("cached_tokens")
         return Usage(
-            _int(told.get("prompt_tokens")), _int(told.get("completion_tokens")), _int(cached), _int(details.get("cache_write_tokens"))
+            _int(told.get("prompt_tokens")),
+            _int(told.get("completion_tokens")),
+            _int(cached),
+            _int(details.get("cache_write_tokens")),
         )
 
     def merge(self, earlier: Usage, later: Usage) -> Usage:

@@ -234,7 +234,13 @@ class OpenAIResponses:
         return wording.overflow(400, dump(response.get("error"))) if isinstance(response, dict) else None
 
     def question(
-        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]  # noqa: ARG002
+        self,
+        model: str,
+        text: str,
+        max_tokens: int,
+        path: str,
+        quirks: Collection[str],
+        fields: Mapping[str, Any],  # noqa: ARG002
     ) -> tuple[bytes, bytes]:
         """`stream_only` is Codex' upstream for subscribers: no answer but a stream, no limit, and a list for input."""
         said = [{"role": "user", "content": text}]

@@ -215,7 +215,9 @@ def _text_at(item: Any, path: jsonspan.Path) -> str:
     if isinstance(item, str):
         return item
     if isinstance(item, list):
-        return "\n".join(str(block["text"]) for block in item if isinstance(block, dict) and isinstance(block.get("text"), str))
+        return "\n".join(
+            str(block["text"]) for block in item if isinstance(block, dict) and isinstance(block.get("text"), str)
+        )
     return jsonspan.dump(item).decode() if item is not None else ""
 
 

@@ -26,7 +26,10 @@ class ToolResultClearing:
         pairing = rules.pair(facts)
         closed = rules.open_round(facts)
         places = [
-            (at, ordinal) for at, fact in enumerate(facts) for ordinal, result in enumerate(fact.results) if result.clearable
+            (at, ordinal)
+            for at, fact in enumerate(facts)
+            for ordinal, result in enumerate(fact.results)
+            if result.clearable
         ]
         kept = set(places[max(0, len(places) - goal.keep_recent_tool_results) :])
         cleared = {

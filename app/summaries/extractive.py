@@ -56,7 +56,9 @@ def extract(
     (tokens); neither takes more than a share of the room.
     """
     history, leaving = [*items, *kept], range(len(items))
-    return condense(history, leaving, (), room, keep_user_messages=keep_user_messages, keep_values=keep_values, count=count).summary
+    return condense(
+        history, leaving, (), room, keep_user_messages=keep_user_messages, keep_values=keep_values, count=count
+    ).summary
 
 
 def condense(
@@ -88,9 +90,13 @@ def condense(
     for at, item in enumerate(history):
         if at not in gone:
             shrunk = any(place.at == at for place in cleared)
-            material.hold(line for one in stretches(item, at) if not (shrunk and one.said == "result") for line in one.lines)
+            material.hold(
+                line for one in stretches(item, at) if not (shrunk and one.said == "result") for line in one.lines
+            )
     material.hold(line for stretch in whole for line in stretch.lines)
-    offered = sorted([*((one.at, 0, at) for at, one in enumerate(rest)), *((one.at, 1, at) for at, one in enumerate(places))])
+    offered = sorted(
+        [*((one.at, 0, at) for at, one in enumerate(rest)), *((one.at, 1, at) for at, one in enumerate(places))]
+    )
     for _, place, at in offered:
         material.offer((rest, places)[place][at])
     ranked = material.ranked(int((room - count(requests)) * OVERSHOOT), keep_values)

@@ -20,7 +20,9 @@ from app.summaries.recap import inner, summary_in
 # White space and characters that nobody sees don't make it another tag for a model.
 _FENCE = re.compile(r"<([\s/\u200b-\u200d\u2060\ufeff]*)(?=(?:transcript|summary_so_far)\b)", re.IGNORECASE)
 _SPEAKER = re.compile(r"^([ \t]*)(SYSTEM|USER|ASSISTANT|TOOL|EARLIER SUMMARY)(?=[ \t]*:)", re.MULTILINE)
-CLOSING = "Now write the summary of the transcript above, in the language of the conversation, in at most {words} words."
+CLOSING = (
+    "Now write the summary of the transcript above, in the language of the conversation, in at most {words} words."
+)
 WORDS_PER_TOKEN = 0.6
 JOINT = 2
 """Tokens of the blank line between two items."""
@@ -39,7 +41,9 @@ def question(instructions: str, stretch: str, so_far: str, max_tokens: int) -> s
     """The whole prompt for one link."""
     parts = [instructions.strip()]
     if so_far:
-        parts.append(f"<summary_so_far>\n{fenced(so_far)}\n</summary_so_far>\nCarry over everything of it that still matters.")
+        parts.append(
+            f"<summary_so_far>\n{fenced(so_far)}\n</summary_so_far>\nCarry over everything of it that still matters."
+        )
     parts.append(f"<transcript>\n{fenced(stretch)}\n</transcript>")
     parts.append(CLOSING.format(words=max(50, int(max_tokens * WORDS_PER_TOKEN))))
     return "\n\n".join(parts)
@@ -77,7 +81,9 @@ def stretches(said: Sequence[str], room: int, count: Callable[[str], int], most:
     budget = room * most
     while True:
         cap = _cap([size for _, size in sized], budget)
-        pieces = _packed([(text, size) if size <= cap else _shortened(text, size, cap, count) for text, size in sized], room, count)
+        pieces = _packed(
+            [(text, size) if size <= cap else _shortened(text, size, cap, count) for text, size in sized], room, count
+        )
         if len(pieces) <= most or cap <= LEAST_ITEM:
             return pieces
         budget = budget * 3 // 4

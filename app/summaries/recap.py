@@ -11,8 +11,12 @@ from collections.abc import Sequence
 
 OPENING, CLOSING = "<compaction_summary>", "</compaction_summary>"
 CARRIED = "## Instructions that were given earlier and still hold"
-_NOW = "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above."
-_RUNNING = "The work goes on from here: the request before this note stands as it was asked and is still being worked on."
+_NOW = (
+    "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above."
+)
+_RUNNING = (
+    "The work goes on from here: the request before this note stands as it was asked and is still being worked on."
+)
 _FRAME = re.compile(r"<(?=[\s/]*compaction_summary\b)", re.IGNORECASE)
 _HEADING = re.compile(r"^##(?= (?:Reference|Now|Instructions that were given earlier)\b)", re.MULTILINE)
 

@@ -116,6 +116,11 @@ def test_a_text_leads_the_request_that_follows() -> None:
     assert after.covered == 5
     again = applied(own, after, Plan("t", 0, 4, "omitted"), "more")
     assert again.pieces == [Edited(8, lead="more")]
+    bare = applied(own, after, Plan("t", bare=(0,)))
+    assert bare.pieces[0] == Edited(4, lead="lead", bare=True)
+    assert applied(own, bare, Plan("t", clear=(Clear(0, 0),))).pieces[0] == Edited(
+        4, (Clearing(0, "gone 0.0"),), "lead", True
+    )
 
 
 @pytest.mark.parametrize("follows", ["says", "answers", "rule", "note", "pinned", ""])

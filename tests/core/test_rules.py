@@ -69,6 +69,8 @@ def test_an_open_call_without_id_takes_no_later_result() -> None:
 
 def test_a_late_result_of_a_call_without_id_is_an_orphan() -> None:
     assert rules.pair([says(""), ask(), answers("", tool="read")]).orphans == ((2, 0),)
+    answered = [says(""), answers("", tool="read")]
+    assert rules.pair([*answered, says(""), ask(), answers("", tool="read")]).orphans == ((4, 0),)
 
 
 def test_the_tool_is_named_by_the_result_or_by_its_call() -> None:
@@ -239,6 +241,20 @@ def test_no_allowed_cut_adds_a_violation(seed: int) -> None:
         ([ask(), note(), says("a"), answers("a")], 0, 2, 2),
         ([ask(), says("a"), answers("a"), says("b", "c"), answers("b"), answers("c")], 0, 3, 2),
         ([ask(), reasoning(), says("a"), answers("a")], 0, 1, 2),
+        (
+            [
+                ask(),
+                says("a"),
+                answers("a"),
+                reasoning(),
+                Facts("assistant", results=answers("x").results),
+                says("b"),
+                answers("b"),
+            ],
+            0,
+            3,
+            2,
+        ),
         ([ask(), says("a"), answers("a"), rule()], 0, 1, 2),
         ([ask(), says(), ask(), says("draft")], 2, 4, 0),
         ([note(), note(), says("a"), answers("a")], 4, 2, 2),
@@ -278,6 +294,7 @@ def test_each_violation_has_a_name() -> None:
     assert wrong(ask(sources=("document",)), says(cites=(("document", 1),)), ask()) == {"cites"}
     assert wrong(says(), ask()) == {"first_role"}
     assert wrong(answers("a"), ask()) == {"first_role", "orphan"}
+    assert wrong(Facts("user", results=answers("a").results), ask()) == {"first_role", "orphan"}
     assert wrong(ask(), says()) == {"last_role"}
     assert wrong(rule(stays=True)) == {"empty"}
 

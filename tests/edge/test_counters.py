@@ -33,7 +33,11 @@ SENTENCE = "The weather was fine and nobody minded the walk to the harbour. "
 COUNTING = ["anthropic-messages", "openai-responses", "gemini"]
 MODELS = {"openai-chat": "gpt-4o", "openai-responses": "gpt-5.1", "anthropic-messages": "claude-sonnet-4-5"}
 KEYS = {
-    "anthropic-messages": ("x-api-key: k-1", "anthropic-version: 2023-06-01", "anthropic-beta: token-efficient-tools-2025-02-19"),
+    "anthropic-messages": (
+        "x-api-key: k-1",
+        "anthropic-version: 2023-06-01",
+        "anthropic-beta: token-efficient-tools-2025-02-19",
+    ),
     "openai-responses": ("authorization: Bearer k-1", "openai-organization: org-1"),
     "gemini": ("x-goog-api-key: k-1",),
     "openai-chat": ("authorization: Bearer k-1",),
@@ -94,13 +98,15 @@ async def test_provider_is_asked_and_believed(form: str) -> None:
             assert first.header(name) == value
         assert not [name for name, _ in first.headers if name.startswith("x-compactd")]
         assert first.header("content-type") == "application/json"
-        told = {name: answer[f"x-compactd-{name}"] for name in ("outcome", "count-source", "tokens-before", "tokens-after")}
+        told = {
+            name: answer[f"x-compactd-{name}"] for name in ("outcome", "count-source", "tokens-before", "tokens-after")
+        }
         assert told["count-source"] == "provider"
         assert told["outcome"] == "passed"
         assert abs(int(told["tokens-after"]) - first.tokens) <= 1
         assert told["tokens-before"] == told["tokens-after"]
         assert proxy.metric("count_source_total", source="provider") == 1
-        line, = (line for line in logs if line["event"] == "request")
+        (line,) = (line for line in logs if line["event"] == "request")
         assert (line["count_source"], line["tokens_after"]) == ("provider", int(told["tokens-after"]))
 
 
@@ -128,15 +134,18 @@ async def test_vertex_takes_the_fields_at_top_level() -> None:
 
     path = "/v1/projects/p/locations/l/publishers/google/models/gemini-2.5-flash:streamGenerateContent"
     async with serve(provider) as server, compactd(configured(server.url, policies=policies())) as proxy:
-        answer = await post(proxy, "gemini", body("gemini", BELOW), "authorization: Bearer t", query="?alt=sse&fields=x", path=path)
+        answer = await post(
+            proxy, "gemini", body("gemini", BELOW), "authorization: Bearer t", query="?alt=sse&fields=x", path=path
+        )
     assert seen[0].line == f"POST {path.replace('streamGenerateContent', 'countTokens')}?fields=x HTTP/1.1"
     assert seen[0]["authorization"] == "Bearer t"
     assert set(json.loads(seen[0].body)) == {"contents", "systemInstruction", "generationConfig"}
     assert (answer["x-compactd-count-source"], answer["x-compactd-tokens-after"]) == ("provider", "3000")
 
 
-@pytest.mark.parametrize("path", ["/v1/publishers/google/models/g:generateContent",
-"/v1/projects/p/locations/l/endpoints/7:generateContent"])
+@pytest.mark.parametrize(
+    "path", ["/v1/publishers/google/models/g:generateContent", "/v1/projects/p/locations/l/endpoints/7:generateContent"]
+)
 def test_vertex_is_known_by_its_paths(path: str) -> None:
     call = FORMATS["gemini"].counting("g", path)
     assert call is not None
@@ -145,7 +154,10 @@ def test_vertex_is_known_by_its_paths(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("model", "path", "named"),
-    [("g", "/models/g:generateContent", "models/g"), ("tunedModels/t", "/v1beta/tunedModels/t:generateContent", "tunedModels/t")],
+    [
+        ("g", "/models/g:generateContent", "models/g"),
+        ("tunedModels/t", "/v1beta/tunedModels/t:generateContent", "tunedModels/t"),
+    ],
 )
 def test_gemini_names_the_model_again(model: str, path: str, named: str) -> None:
     call = FORMATS["gemini"].counting(model, path)
@@ -179,7 +191,10 @@ async def test_chat_has_no_counter() -> None:
 async def test_count_decides(form: str) -> None:
     """By our own count the request would have passed."""
     provider = StrictProvider(count=lambda text: len(text) // 3)
-    async with provider.serve() as url, compactd(configured(url, policies=policies(clear_at_least=0, target_threshold=0.1))) as proxy:
+    async with (
+        provider.serve() as url,
+        compactd(configured(url, policies=policies(clear_at_least=0, target_threshold=0.1))) as proxy,
+    ):
         sent = body(form, BELOW)
         alone = await post(proxy, form, sent, *KEYS[form], "x-compactd-mode: off")
         assert alone.told == ("passed", "mode_off")
@@ -260,7 +275,9 @@ async def test_replayed_view_is_what_is_counted(form: str) -> None:
 async def test_compressed_body_is_asked_about_plainly() -> None:
     provider, form = StrictProvider(), "anthropic-messages"
     async with provider.serve() as url, compactd(configured(url, policies=policies())) as proxy:
-        answer = await post(proxy, form, gzip.compress(body(form, BELOW)), *KEYS[form], "content-encoding: gzip", "accept-encoding: br")
+        answer = await post(
+            proxy, form, gzip.compress(body(form, BELOW)), *KEYS[form], "content-encoding: gzip", "accept-encoding: br"
+        )
         assert answer["x-compactd-count-source"] == "provider"
         asked, sent = provider.requests
         assert (asked.header("content-encoding"), sent.header("content-encoding")) == ("", "gzip")
@@ -311,12 +328,24 @@ class Desk:
         wiring = _wiring(configured(url))
         self.counter = ProviderCounter(lambda: wiring, self.client, self.notes, **options)
 
-    async def count(self, data: bytes = b'{"model": "m", "messages": []}', tenant: str = "t", beta: str = "") -> int | None:
+    async def count(
+        self, data: bytes = b'{"model": "m", "messages": []}', tenant: str = "t", beta: str = ""
+    ) -> int | None:
         form = FORMATS["anthropic-messages"]
         opened = open_body(form, data)
         model = Model("m", 100_000, "o200k_base", frozenset(), True)
         headers = ((b"anthropic-beta", b"one"), (b"x-api-key", b"k"))
-        ask = Ask(opened, form.name, "provider", model, Policy(), tenant, client_model="m", path="/v1/messages", headers=headers)
+        ask = Ask(
+            opened,
+            form.name,
+            "provider",
+            model,
+            Policy(),
+            tenant,
+            client_model="m",
+            path="/v1/messages",
+            headers=headers,
+        )
         return await self.counter.count(ask, data, beta)
 
 

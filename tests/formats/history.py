@@ -43,7 +43,10 @@ class History:
         """The body that a plan makes of this one; `lead`: the note goes into the item after the cut."""
         text = (NOTE if lead else self.form.note(NOTE)) if plan.note else b""
         after = apply(self.view, self.view, plan, text, lambda _: CLEARED, self._reader.rewrite, self._reader.entries)
-        pieces = [piece if isinstance(piece, int) else raw_bytes(raw) for piece, raw in zip(after.pieces, after.raws, strict=True)]
+        pieces = [
+            piece if isinstance(piece, int) else raw_bytes(raw)
+            for piece, raw in zip(after.pieces, after.raws, strict=True)
+        ]
         return jsonspan.splice(self.body, self.form.history, pieces, [size_of(raw) for raw in self.view.raws])
 
     def cut(self, start: int, stop: int) -> list[Item]:

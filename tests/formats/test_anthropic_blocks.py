@@ -74,7 +74,10 @@ def test_pairs_within_a_message_are_left_out() -> None:
 
 
 def test_odd_blocks_do_not_break_pairing() -> None:
-    odd: list[dict[str, Any]] = [{"type": ["tool_use"], "id": {}}, {"type": "tool_use", "id": [], "name": 3, "input": None, "caller": "x"}]
+    odd: list[dict[str, Any]] = [
+        {"type": ["tool_use"], "id": {}},
+        {"type": "tool_use", "id": [], "name": 3, "input": None, "caller": "x"},
+    ]
     calls, results = assistant_pairs(odd)
     assert [(one.id, one.tool, one.size, one.clearable) for one in calls] == [("", "", 0, False)]
     assert results == ()
@@ -87,5 +90,12 @@ def test_canonical_drops_markers_at_any_depth_but_not_in_inputs() -> None:
     still = [{"type": "text", "text": "x"}, {"type": "image"}]
     result = {"type": "tool_result", "tool_use_id": "t"}
     assert canonical([{**result, "content": inner, **mark}]) == [{**result, "content": still}]
-    call = [{"type": "tool_use", "id": "t", "name": "n", "input": {**mark, "content": [{"type": "text", "text": "x"}], "none": None}}]
+    call = [
+        {
+            "type": "tool_use",
+            "id": "t",
+            "name": "n",
+            "input": {**mark, "content": [{"type": "text", "text": "x"}], "none": None},
+        }
+    ]
     assert canonical(call) == call

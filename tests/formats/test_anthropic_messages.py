@@ -20,7 +20,10 @@ TOOLS = [{"name": "read", "input_schema": {"type": "object"}}, {"name": "web_sea
 
 
 def user(*content: Any) -> Item:
-    return {"role": "user", "content": content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)}
+    return {
+        "role": "user",
+        "content": content[0] if len(content) == 1 and isinstance(content[0], str) else list(content),
+    }
 
 
 def says(*blocks: Any) -> Item:
@@ -48,7 +51,12 @@ def search(n: int) -> Item:
 
 
 def found(n: int) -> Item:
-    page = {"type": "web_search_result", "url": "https://sea.example", "title": "Tides", "encrypted_content": "EqgfCioIARgB" * 9}
+    page = {
+        "type": "web_search_result",
+        "url": "https://sea.example",
+        "title": "Tides",
+        "encrypted_content": "EqgfCioIARgB" * 9,
+    }
     return {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{n}", "content": [page]}
 
 
@@ -61,7 +69,9 @@ def image(**more: Any) -> Item:
 
 
 def history(*items: Item, **fields: Any) -> History:
-    return History("anthropic-messages", *items, **{"model": "claude-opus-5", "max_tokens": 100, "tools": TOOLS, **fields})
+    return History(
+        "anthropic-messages", *items, **{"model": "claude-opus-5", "max_tokens": 100, "tools": TOOLS, **fields}
+    )
 
 
 # Tool pairs
@@ -87,7 +97,9 @@ def test_A2_parallel_calls_and_all_results_leave_together() -> None:
 
 
 def test_A3_A17_note_never_stands_before_a_result_carrier() -> None:
-    talk = history(user("a"), says("x"), user("b"), says(call(1)), user(result(1), text("and hurry")), says("d"), user("e"))
+    talk = history(
+        user("a"), says("x"), user("b"), says(call(1)), user(result(1), text("and hurry")), says("d"), user("e")
+    )
     talk.assert_forbidden(0, 4, "A4")
     after = talk.cut(0, 3)
     assert [item["role"] for item in after] == ["user", "assistant", "user", "assistant", "user"]
@@ -112,7 +124,9 @@ def test_A5_message_with_results_and_text_opens_no_turn() -> None:
 
 
 def test_A6_A7_ids_used_again_pair_by_position() -> None:
-    talk = history(user("a"), says(call(1)), user(result(1)), user("b"), says(call(1)), user(result(1)), says("c"), user("d"))
+    talk = history(
+        user("a"), says(call(1)), user(result(1)), user("b"), says(call(1)), user(result(1)), says("c"), user("d")
+    )
     assert talk.boundaries == [1, 3, 4, 6, 7]
     assert talk.assert_never_worse()
 
@@ -134,7 +148,9 @@ def test_A10_cleared_result_keeps_its_place_and_its_marker() -> None:
 
 
 def test_A11_error_flag_stays_and_no_picture_beside_it() -> None:
-    talk = history(user("a"), says(call(1)), user(result(1, [text("broken " * 50)], is_error=True)), says("d"), user("e"))
+    talk = history(
+        user("a"), says(call(1)), user(result(1, [text("broken " * 50)], is_error=True)), says("d"), user("e")
+    )
     assert talk.clear(Clear(2, 0))[2]["content"][0] == {**result(1, CLEARED), "is_error": True}
     assert talk.assert_never_worse()
 
@@ -247,7 +263,9 @@ def test_A30_a_tool_loop_under_manual_thinking_begins_with_a_thought() -> None:
 
 def test_A32_A33_hidden_thoughts_are_not_touched() -> None:
     hidden = {"type": "thinking", "thinking": "", "signature": "sig"}
-    talk = history(user("a"), says("b"), user("c"), says(hidden, call(1)), user(result(1)), says(hidden, "d"), user("e"))
+    talk = history(
+        user("a"), says("b"), user("c"), says(hidden, call(1)), user(result(1)), says(hidden, "d"), user("e")
+    )
     kept = talk.cut(0, 2)[2]
     assert kept["content"] == [hidden, call(1)]
     assert talk.clear(*talk.clearable())[3]["content"] == [hidden, {**call(1), "input": {}}]
@@ -256,7 +274,9 @@ def test_A32_A33_hidden_thoughts_are_not_touched() -> None:
 def test_A37_fallback_block_is_pinned() -> None:
     hop = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}
     assert FORM.facts(says(thinks(1), hop, thinks(2), "b")).pinned
-    assert not FORM.facts(says(thinks(1), {"type": "connector_text", "connector_text": "so", "signature": "s"}, thinks(2))).pinned
+    assert not FORM.facts(
+        says(thinks(1), {"type": "connector_text", "connector_text": "so", "signature": "s"}, thinks(2))
+    ).pinned
 
 
 def test_A38_credit_token_wants_the_same_body() -> None:
@@ -338,7 +358,11 @@ def test_A47_A48_waiting_server_tool_keeps_its_round_open() -> None:
 
 
 def test_A50_A51_sealed_results_are_never_cleared() -> None:
-    advice = {"type": "advisor_tool_result", "tool_use_id": "srvtoolu_2", "content": {"type": "advisor_redacted_result"}}
+    advice = {
+        "type": "advisor_tool_result",
+        "tool_use_id": "srvtoolu_2",
+        "content": {"type": "advisor_redacted_result"},
+    }
     talk = history(user("a"), says(search(1), call(1)), user(result(1)), says(found(1), advice), user("d"))
     assert talk.clearable() == (Clear(1, 1, True), Clear(2, 0))
 
@@ -346,9 +370,21 @@ def test_A50_A51_sealed_results_are_never_cleared() -> None:
 def test_A52_A53_programmatic_calls_stay_with_the_code_that_made_them() -> None:
     code = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "f()"}}
     caller = {"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}}
-    done = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": {"type": "code_execution_result", "stdout": "1"}}
+    done = {
+        "type": "code_execution_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": {"type": "code_execution_result", "stdout": "1"},
+    }
     tools = [*TOOLS, {"type": "code_execution_20250825", "name": "code_execution"}]
-    running = [user("a"), says("b"), user("c"), says(code, call(1, **caller)), user(result(1)), says(call(2, **caller)), user(result(2))]
+    running = [
+        user("a"),
+        says("b"),
+        user("c"),
+        says(code, call(1, **caller)),
+        user(result(1)),
+        says(call(2, **caller)),
+        user(result(2)),
+    ]
     waiting = history(*running, container="c_1", tools=tools)
     assert rules.open_round(waiting.facts) == 3
     waiting.assert_forbidden(3, 5, "A53")
@@ -387,7 +423,11 @@ def test_A59_A60_A62_compaction_block_is_pinned_and_may_open_the_history() -> No
 
 
 def test_A61_threshold_compaction_is_no_reason_to_pass() -> None:
-    edits = {"context_management": {"edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 60000}}]}}
+    edits = {
+        "context_management": {
+            "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 60000}}]
+        }
+    }
     assert FORM.refusal(edits, user("a")) == ""
 
 
@@ -396,17 +436,29 @@ def test_A61_compaction_on_demand_passes() -> None:
 
 
 def test_A68_sources_with_citations_are_not_cleared() -> None:
-    source = {"type": "search_result", "source": "s", "title": "t", "content": [text("x")], "citations": {"enabled": True}}
+    source = {
+        "type": "search_result",
+        "source": "s",
+        "title": "t",
+        "content": [text("x")],
+        "citations": {"enabled": True},
+    }
     assert not FORM.facts(user(result(1, [source]))).results[0].clearable
     assert FORM.facts(user(result(1, [{**source, "citations": {"enabled": False}}]))).results[0].clearable
 
 
 def document(said: str) -> Item:
-    return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": said}, "citations": {"enabled": True}}
+    return {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": said},
+        "citations": {"enabled": True},
+    }
 
 
 def cites(index: int, key: str = "document_index") -> Item:
-    return text("So it says.", citations=[{"type": "char_location", "cited_text": "x", key: index, "document_title": None}])
+    return text(
+        "So it says.", citations=[{"type": "char_location", "cited_text": "x", key: index, "document_title": None}]
+    )
 
 
 def test_A68_sources_and_what_cites_them_are_told() -> None:
@@ -418,7 +470,10 @@ def test_A68_sources_and_what_cites_them_are_told() -> None:
     hit = {"type": "search_result", "source": "s", "title": "t", "content": [text("x")]}
     assert FORM.facts(user(result(1, [hit, text("y")]))).sources == ("search_result",)
     assert FORM.facts(says(cites(1), cites(0, "search_result_index"))).cites == (("document", 1), ("search_result", 0))
-    assert FORM.facts(says(text("x", citations=None), text("y", citations=[{"type": "web_search_result_location"}]))).cites == ()
+    assert (
+        FORM.facts(says(text("x", citations=None), text("y", citations=[{"type": "web_search_result_location"}]))).cites
+        == ()
+    )
 
 
 def test_A68_sources_leave_with_what_cites_them() -> None:
@@ -430,7 +485,9 @@ def test_A68_sources_leave_with_what_cites_them() -> None:
 
 
 def test_A68_sources_that_nobody_cites_bind_nothing() -> None:
-    talk = history(user(document("a"), text("What?")), says("b"), user(document("b"), text("And?")), says("c"), user("d"))
+    talk = history(
+        user(document("a"), text("What?")), says("b"), user(document("b"), text("And?")), says("c"), user("d")
+    )
     assert talk.boundaries == [1, 2, 3, 4]
     assert talk.assert_never_worse() > 5
 
@@ -463,7 +520,11 @@ def test_X5_what_is_not_known_is_pinned(item: Any) -> None:
         ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, user(result(1)), "server_history"),
         ({"diagnostics": {"previous_message_id": "msg_1"}}, user("a"), ""),
         ({}, user("CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."), "client_compaction"),
-        ({}, user(result(1), text("\nYour task is to create a detailed summary of the conversation so far")), "client_compaction"),
+        (
+            {},
+            user(result(1), text("\nYour task is to create a detailed summary of the conversation so far")),
+            "client_compaction",
+        ),
         ({}, user("Please make a summary."), ""),
         ({}, says("CRITICAL: Respond with TEXT ONLY"), ""),
         ({}, None, ""),
@@ -509,7 +570,11 @@ def test_sizes_are_bytes_of_what_would_go() -> None:
 
 
 def test_fixed_is_system_tools_and_schema() -> None:
-    fields = {"system": [text("S", cache_control={"type": "ephemeral"})], "tools": TOOLS, "output_config": {"format": {"a": 1}}}
+    fields = {
+        "system": [text("S", cache_control={"type": "ephemeral"})],
+        "tools": TOOLS,
+        "output_config": {"format": {"a": 1}},
+    }
     assert [part.text for part in FORM.fixed(fields)] == ["S", json.dumps(TOOLS, separators=(",", ":")), '{"a":1}']
     assert [part.text for part in FORM.fixed({"system": "S", "output_config": {"effort": "low"}})] == ["S"]
 
@@ -537,7 +602,9 @@ def test_target(path: str, is_ours: bool) -> None:
 def test_U7_input_is_the_sum_of_three() -> None:
     told = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 100, "output_tokens": 7}
     assert FORM.usage({"type": "message", "usage": told}) == Usage(125, 7, 100, 20)
-    assert FORM.usage({"usage": {"input_tokens": 5, "cache_read_input_tokens": None, "output_tokens": 7}}) == Usage(5, 7)
+    assert FORM.usage({"usage": {"input_tokens": 5, "cache_read_input_tokens": None, "output_tokens": 7}}) == Usage(
+        5, 7
+    )
 
 
 def test_U8_stream_reports_are_cumulative() -> None:
@@ -550,15 +617,24 @@ def test_U8_stream_reports_are_cumulative() -> None:
     late = FORM.usage({"type": "message_delta", "usage": {"input_tokens": 120, "output_tokens": 50}})
     assert late is not None
     assert FORM.merge(Usage(0, 1), late) == Usage(120, 50)  # gateways that know the input only at the end
-    assert FORM.usage({"type": "ping"}) is FORM.usage({"type": "error", "error": {"message": "x"}}) is FORM.usage([]) is None
+    assert (
+        FORM.usage({"type": "ping"})
+        is FORM.usage({"type": "error", "error": {"message": "x"}})
+        is FORM.usage([])
+        is None
+    )
 
 
 def test_U8_U9_passes_of_server_tools_are_not_the_prompt() -> None:
     totals = {"input_tokens": 900, "output_tokens": 50, "server_tool_use": {"web_search_requests": 2}}
     assert FORM.usage({"usage": totals}) == Usage(0, 50)
     first = {"type": "message", "input_tokens": 300, "cache_read_input_tokens": 20, "output_tokens": 9}
-    assert FORM.usage({"usage": {**totals, "iterations": [first, {**first, "input_tokens": 600}]}}) == Usage(320, 50, 20)
-    assert FORM.usage({"usage": {**totals, "iterations": [{"type": "compaction", "input_tokens": 9}, first]}}) == Usage(0, 50)
+    assert FORM.usage({"usage": {**totals, "iterations": [first, {**first, "input_tokens": 600}]}}) == Usage(
+        320, 50, 20
+    )
+    assert FORM.usage({"usage": {**totals, "iterations": [{"type": "compaction", "input_tokens": 9}, first]}}) == Usage(
+        0, 50
+    )
     assert FORM.usage({"usage": {**totals, "server_tool_use": {"web_search_requests": 0}}}) == Usage(900, 50)
 
 
@@ -569,7 +645,11 @@ def test_U8_U9_passes_of_server_tools_are_not_the_prompt() -> None:
         (400, "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease", 200_000),  # E5
         (400, "Input is too long for requested model.", 0),  # E7
         (413, "Request exceeds the maximum size", None),  # E6
-        (400, "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1", None),  # E18
+        (
+            400,
+            "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1",
+            None,
+        ),  # E18
         (429, "prompt is too long", None),
     ],
 )
@@ -594,7 +674,10 @@ def test_error_has_the_providers_shape(status: int, kind: str) -> None:
 def test_lead_changes_nothing_but_the_text() -> None:
     raw = b'{"role":"user","content":[{"type":"text","text":"own","n":1e2},{"type":"image","source":{}}]}'
     assert jsonspan.edit(raw, FORM.lead(json.loads(raw), "ahead")) == raw.replace(b'"own"', b'"ahead\\n\\nown"')
-    assert json.loads(jsonspan.edit(b'{"role":"user","content":"own"}', FORM.lead(user("own"), "ahead")))["content"] == "ahead\n\nown"
+    assert (
+        json.loads(jsonspan.edit(b'{"role":"user","content":"own"}', FORM.lead(user("own"), "ahead")))["content"]
+        == "ahead\n\nown"
+    )
 
 
 def test_clear_writes_several_places_of_one_message() -> None:
@@ -608,7 +691,9 @@ def test_clear_writes_several_places_of_one_message() -> None:
 
 
 def asked(path: str = "", fields: Item | None = None, **more: Any) -> tuple[str, Item]:
-    way, body = FORM.question(more.get("model", "claude-opus-5"), "Well?", 700, path, more.get("quirks", ()), fields or {})
+    way, body = FORM.question(
+        more.get("model", "claude-opus-5"), "Well?", 700, path, more.get("quirks", ()), fields or {}
+    )
     return way.decode(), json.loads(body)
 
 
@@ -646,5 +731,9 @@ def test_A65_question_begins_with_the_clients_short_system_blocks() -> None:
     ],
 )
 def test_answer(blocks: list[Item], stop: str | None, said: str, problem: str) -> None:
-    body = {"content": blocks, "stop_reason": stop, "usage": {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 2}}
+    body = {
+        "content": blocks,
+        "stop_reason": stop,
+        "usage": {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 2},
+    }
     assert FORM.answer(body) == Answer(said, problem, Usage(8, 2, 3))

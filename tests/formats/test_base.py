@@ -114,7 +114,14 @@ def test_merging_the_same_report_twice_changes_nothing(form: Format) -> None:
 
 @EVERY
 def test_paths_belong_to_one_format(form: Format) -> None:
-    paths = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/m:generateContent", "/v1/models", "/v1/embeddings"]
+    paths = [
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1beta/models/m:generateContent",
+        "/v1/models",
+        "/v1/embeddings",
+    ]
     ours = [path for path in paths if form.target(path)]
     assert len(ours) == 1
     target = form.target(ours[0])

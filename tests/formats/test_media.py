@@ -38,7 +38,9 @@ def test_tokens_follow_the_pixels(family: Family, width: int, height: int, token
 
 
 @pytest.mark.parametrize("family", ["openai", "anthropic", "gemini"])
-@pytest.mark.parametrize("source", ["https://x.example/y.png", "gs://bucket/y", "", "data:image/png;base64,", "!!!!", "Zm9v", None, {}, 7])
+@pytest.mark.parametrize(
+    "source", ["https://x.example/y.png", "gs://bucket/y", "", "data:image/png;base64,", "!!!!", "Zm9v", None, {}, 7]
+)
 def test_what_can_not_be_measured_costs_a_fixed_figure(family: Family, source: Any) -> None:
     assert image_tokens(family, source) == UNKNOWN_IMAGE[family]
 

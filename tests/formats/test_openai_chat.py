@@ -35,7 +35,10 @@ def says(content: Any, **more: Any) -> Item:
 
 
 def asks(*numbers: int, content: Any = None, **more: Any) -> Item:
-    calls = [{"id": f"call_{n}", "type": "function", "function": {"name": "read", "arguments": '{"path": "/src"}'}} for n in numbers]
+    calls = [
+        {"id": f"call_{n}", "type": "function", "function": {"name": "read", "arguments": '{"path": "/src"}'}}
+        for n in numbers
+    ]
     return message("assistant", content, tool_calls=calls, **more)
 
 
@@ -107,7 +110,9 @@ def test_C9_C10_Q20_content_stays_null_or_empty_as_it_was() -> None:
 
 
 def test_C11_C12_cleared_result_is_text_without_pictures() -> None:
-    talk = history(user("a"), asks(1), tells(1, [{"type": "text", "text": "shot"}, IMAGE], name="shoot"), says("b"), user("c"))
+    talk = history(
+        user("a"), asks(1), tells(1, [{"type": "text", "text": "shot"}, IMAGE], name="shoot"), says("b"), user("c")
+    )
     assert talk.clear(Clear(2, 0))[2] == tells(1, CLEARED, name="shoot")
     assert talk.assert_never_worse()
 
@@ -171,22 +176,50 @@ def test_C23_prediction_is_counted() -> None:
 
 def test_C29_json_mode_obliges_to_a_word() -> None:
     assert FORM.obliges({"response_format": {"type": "json_object"}}) == "JSON"
-    for other in ({}, {"response_format": None}, {"response_format": "json_object"}, {"response_format": {"type": "json_schema"}}):
+    for other in (
+        {},
+        {"response_format": None},
+        {"response_format": "json_object"},
+        {"response_format": {"type": "json_schema"}},
+    ):
         assert FORM.obliges(other) == ""
 
 
 def test_C26_moving_breakpoints_change_nothing() -> None:
-    marked = user([{"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}, "cache_control": {"type": "ephemeral"}}])
+    marked = user(
+        [
+            {
+                "type": "text",
+                "text": "a",
+                "prompt_cache_breakpoint": {"mode": "explicit"},
+                "cache_control": {"type": "ephemeral"},
+            }
+        ]
+    )
     assert fingerprint(FORM.canonical(marked)) == fingerprint(FORM.canonical(user("a")))
 
 
 def test_C27_C28_fields_of_servers_stay_on_kept_messages() -> None:
-    extra = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}], "provider_specific_fields": {"a": 1e2}}
+    extra = {
+        "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}],
+        "provider_specific_fields": {"a": 1e2},
+    }
     signed = asks(1, **extra)
     signed["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": "sig"}}
-    talk = history(user("a"), says("b"), user("c"), signed, tells(1), says("d"), user("e"), quirks=frozenset({"thought_signatures"}))
+    talk = history(
+        user("a"),
+        says("b"),
+        user("c"),
+        signed,
+        tells(1),
+        says("d"),
+        user("e"),
+        quirks=frozenset({"thought_signatures"}),
+    )
     assert talk.cut(0, 2)[2] == signed
-    assert talk.clear(Clear(3, 0, True), Clear(4, 0))[3]["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "sig"}}
+    assert talk.clear(Clear(3, 0, True), Clear(4, 0))[3]["tool_calls"][0]["extra_content"] == {
+        "google": {"thought_signature": "sig"}
+    }
     assert talk.assert_never_worse() > 5
 
 
@@ -201,8 +234,14 @@ def test_Q1_Q2_Q3_Q26_mistrals_order_before_a_new_question() -> None:
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"])
 def test_Q6_Q8_turn_with_reasoning_is_cut_only_before_reasoning(key: str) -> None:
-    thought = {key: "hm" if key.startswith("reasoning") and key != "reasoning_details" else [{"type": "thinking", "thinking": "hm"}]}
-    talk = history(user("a"), says("b"), user("c"), asks(1, **thought), tells(1), asks(2), tells(2), asks(3, **thought), tells(3))
+    thought = {
+        key: "hm"
+        if key.startswith("reasoning") and key != "reasoning_details"
+        else [{"type": "thinking", "thinking": "hm"}]
+    }
+    talk = history(
+        user("a"), says("b"), user("c"), asks(1, **thought), tells(1), asks(2), tells(2), asks(3, **thought), tells(3)
+    )
     assert talk.boundaries == [1, 2, 3, 7]
     assert talk.assert_never_worse() > 3
     assert next(FORM.parts(talk.items(talk.body)[3])) == Part("reasoning", "hm")
@@ -223,7 +262,15 @@ def test_Q7_Q10_no_reasoning_is_ever_added() -> None:
 
 
 def test_Q15_note_goes_into_the_question_for_strict_templates() -> None:
-    talk = history(message("system", "s"), user("a"), says("b"), user("c"), says("d"), user("e"), quirks=frozenset({"alternating_roles"}))
+    talk = history(
+        message("system", "s"),
+        user("a"),
+        says("b"),
+        user("c"),
+        says("d"),
+        user("e"),
+        quirks=frozenset({"alternating_roles"}),
+    )
     assert talk.worse(Plan("test", 1, 5, "omitted"))["Q15"]
     led = talk.applied(Plan("test", 1, 5, "omitted"), lead=True)
     assert talk.items(led) == [message("system", "s"), user(f"{NOTE}\n\ne")]
@@ -242,7 +289,16 @@ def test_Q11_mistrals_thinking_parts() -> None:
 
 @pytest.mark.parametrize(
     "item",
-    [{"role": "critic", "content": "x"}, {"role": ["user"]}, {}, None, "text", user([{"type": "hologram"}]), says([{"a": 1}]), user([3])],
+    [
+        {"role": "critic", "content": "x"},
+        {"role": ["user"]},
+        {},
+        None,
+        "text",
+        user([{"type": "hologram"}]),
+        says([{"a": 1}]),
+        user([3]),
+    ],
 )
 def test_X5_what_is_not_known_is_pinned(item: Any) -> None:
     assert FORM.facts(item).pinned
@@ -252,14 +308,23 @@ def test_X5_what_is_not_known_is_pinned(item: Any) -> None:
 
 def test_X10_agents_own_compaction_passes() -> None:
     asked = "Provide a detailed prompt for continuing our conversation above."
-    assert FORM.refusal({}, user(asked)) == FORM.refusal({}, user([{"type": "text", "text": asked}])) == "client_compaction"
+    assert (
+        FORM.refusal({}, user(asked))
+        == FORM.refusal({}, user([{"type": "text", "text": asked}]))
+        == "client_compaction"
+    )
     assert FORM.refusal({}, says(asked)) == FORM.refusal({}, user("go on")) == FORM.refusal({}, None) == ""
 
 
 def test_results_without_an_id_and_with_many() -> None:
-    talk = history(user("a"), asks(1, 2), message("tool", "both", tool_call_ids=["call_1", "call_2"]), says("b"), user("c"))
+    talk = history(
+        user("a"), asks(1, 2), message("tool", "both", tool_call_ids=["call_1", "call_2"]), says("b"), user("c")
+    )
     assert talk.boundaries == [1, 3, 4]
-    assert [(one.id, one.size, one.clearable) for one in talk.facts[2].results] == [("call_1", 4, True), ("call_2", 0, False)]
+    assert [(one.id, one.size, one.clearable) for one in talk.facts[2].results] == [
+        ("call_1", 4, True),
+        ("call_2", 0, False),
+    ]
     assert [one.id for one in FORM.facts(message("tool", "x")).results] == [""]
     assert history(user("a"), says("b"), message("tool", "x", name="doc"), says("c"), user("d")).boundaries == [1, 3, 4]
 
@@ -324,7 +389,10 @@ def test_note_is_known_again_and_opens_a_turn() -> None:
             b'{"content":[{"text":"own","type":"text"},{"n":1e2}]}',
             b'{"content":[{"text":"ahead\\n\\nown","type":"text"},{"n":1e2}]}',
         ),
-        (b'{"content":[{"type":"file"},{"n":1e2}]}', b'{"content":[{"type":"text","text":"ahead"},{"type":"file"},{"n":1e2}]}'),
+        (
+            b'{"content":[{"type":"file"},{"n":1e2}]}',
+            b'{"content":[{"type":"text","text":"ahead"},{"type":"file"},{"n":1e2}]}',
+        ),
         (b'{"content":[]}', b'{"content":[{"type":"text","text":"ahead"}]}'),
     ],
 )
@@ -355,11 +423,23 @@ def test_session_hint() -> None:
 @pytest.mark.parametrize(
     ("event", "usage"),
     [
-        ({"usage": {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 60}}}, Usage(100, 7, 60)),
-        ({"usage": {"prompt_tokens": 9, "completion_tokens": 0, "prompt_tokens_details": {"cache_write_tokens": 4}}}, Usage(9, 0, 0, 4)),
-        ({"choices": [], "usage": None, "x_groq": {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}}, Usage(9, 2)),
+        (
+            {"usage": {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 60}}},
+            Usage(100, 7, 60),
+        ),
+        (
+            {"usage": {"prompt_tokens": 9, "completion_tokens": 0, "prompt_tokens_details": {"cache_write_tokens": 4}}},
+            Usage(9, 0, 0, 4),
+        ),
+        (
+            {"choices": [], "usage": None, "x_groq": {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}},
+            Usage(9, 2),
+        ),
         ({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 5}}, Usage(9, 2, 5)),
-        ({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "cached_tokens": 5, "prompt_tokens_details": None}}, Usage(9, 2, 5)),
+        (
+            {"usage": {"prompt_tokens": 9, "completion_tokens": 2, "cached_tokens": 5, "prompt_tokens_details": None}},
+            Usage(9, 2, 5),
+        ),
         ({"choices": [{"delta": {}, "usage": {"prompt_tokens": 9, "completion_tokens": 2}}]}, Usage(9, 2)),
         ({"usage": {"prompt_tokens": -1, "completion_tokens": "x"}}, Usage()),
         ({"choices": [{"delta": {}}], "usage": None}, None),
@@ -378,21 +458,34 @@ def test_U2_the_last_report_counts() -> None:
 
 
 def test_E1_E3_overflow() -> None:
-    error = {"message": "This model's maximum context length is 8192 tokens.", "code": "context_length_exceeded", "param": "messages"}
+    error = {
+        "message": "This model's maximum context length is 8192 tokens.",
+        "code": "context_length_exceeded",
+        "param": "messages",
+    }
     assert FORM.overflow(400, json.dumps({"error": error}).encode()) == 8_192
     assert FORM.overflow(400, FORM.error(400, "unknown_policy", "No such policy.")) is None
 
 
 def test_error_has_the_providers_shape() -> None:
     told = json.loads(FORM.error(400, "unknown_policy", "No such policy."))
-    assert told == {"error": {"message": "No such policy.", "type": "invalid_request_error", "param": None, "code": "unknown_policy"}}
+    assert told == {
+        "error": {
+            "message": "No such policy.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "unknown_policy",
+        }
+    }
     assert json.loads(FORM.error(502, "upstream_unreachable", "x"))["error"]["type"] == "server_error"
 
 
 # A question of compactd's own
 
 
-def asked(model: str = "gpt-4o", path: str = "", quirks: tuple[str, ...] = (), fields: Item | None = None) -> tuple[str, Item]:
+def asked(
+    model: str = "gpt-4o", path: str = "", quirks: tuple[str, ...] = (), fields: Item | None = None
+) -> tuple[str, Item]:
     way, body = FORM.question(model, "Well?", 700, path, quirks, fields or {})
     return way.decode(), json.loads(body)
 
@@ -406,7 +499,9 @@ def test_question_has_the_limit_that_the_model_takes() -> None:
 
 def test_question_on_azure_names_its_model_in_the_path() -> None:
     path = "/openai/deployments/prod/chat/completions"
-    assert asked("gpt-4o", path, fields={"model": "gpt-4o"})[0] == path  # the client's own: what it is called there, the path says
+    assert (
+        asked("gpt-4o", path, fields={"model": "gpt-4o"})[0] == path
+    )  # the client's own: what it is called there, the path says
     assert asked("", path, fields={}) == (path, {"messages": [user("Well?")], "max_tokens": 700})
     assert asked("cheap one", path, fields={"model": "gpt-4o"})[0] == "/openai/deployments/cheap%20one/chat/completions"
     assert asked("cheap", "/openai/v1/chat/completions", fields={"model": "gpt-4o"})[0] == "/openai/v1/chat/completions"
@@ -419,7 +514,12 @@ def test_question_on_azure_names_its_model_in_the_path() -> None:
         (says("a"), None, "a", ""),
         (says([{"type": "text", "text": "a"}]), "stop", "a", ""),
         (says("a", reasoning_content="hm"), "stop", "a", ""),
-        (says([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}]), "stop", "a", ""),
+        (
+            says([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}]),
+            "stop",
+            "a",
+            "",
+        ),
         (says("<think>\nhm\n</think>\n\na"), "stop", "\n\na", ""),
         (says("a"), "length", "a", "truncated"),
         (says("a"), "model_length", "a", "truncated"),
@@ -437,7 +537,10 @@ def test_question_on_azure_names_its_model_in_the_path() -> None:
     ],
 )
 def test_answer(answer: Item, stop: str | None, said: str, problem: str) -> None:
-    body = {"choices": [{"message": answer, "finish_reason": stop}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
+    body = {
+        "choices": [{"message": answer, "finish_reason": stop}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2},
+    }
     assert FORM.answer(body) == Answer(said, problem, Usage(5, 2))
 
 

@@ -657,7 +657,11 @@ def test_fixed_is_what_the_model_reads_besides() -> None:
 
 
 def said(*texts: str) -> Item:
-    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text} for text in texts]}
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text} for text in texts],
+    }
 
 
 def test_question_is_stateless_and_has_instructions() -> None:
@@ -665,7 +669,12 @@ def test_question_is_stateless_and_has_instructions() -> None:
     told = json.loads(body)
     assert way == b"/v1/responses"
     assert "Codex" not in told.pop("instructions")
-    assert told == {"model": "gpt-5", "input": [{"role": "user", "content": "Well?"}], "store": False, "max_output_tokens": 700}
+    assert told == {
+        "model": "gpt-5",
+        "input": [{"role": "user", "content": "Well?"}],
+        "store": False,
+        "max_output_tokens": 700,
+    }
 
 
 def test_question_to_codexs_own_upstream_asks_for_a_stream_and_no_limit() -> None:
@@ -682,13 +691,23 @@ def test_question_to_codexs_own_upstream_asks_for_a_stream_and_no_limit() -> Non
     [
         ([said("a", "b")], {}, "a\nb", ""),
         ([{"type": "reasoning", "summary": []}, said("a")], {"status": "completed"}, "a", ""),
-        ([said("a")], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "a", "truncated"),
+        (
+            [said("a")],
+            {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            "a",
+            "truncated",
+        ),
         ([], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "", "truncated"),
         ([said("a")], {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "a", "refused"),
         ([said("a")], {"status": "incomplete"}, "a", "failed"),
         ([], {"status": "failed", "error": {"code": "server_error"}}, "", "failed"),
         ([{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}], {}, "", "refused"),
-        ([said("a"), {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}], {}, "a", "tool_call"),
+        (
+            [said("a"), {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}],
+            {},
+            "a",
+            "tool_call",
+        ),
         ([{"type": "custom_tool_call", "call_id": "c", "name": "sh", "input": ""}], {}, "", "tool_call"),
         ([{"type": "reasoning", "summary": []}], {"status": "completed"}, "", "reasoning_only"),
         ([], {"status": "completed"}, "", ""),

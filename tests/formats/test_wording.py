@@ -9,21 +9,45 @@ import pytest
 from app.formats.wording import asks_for_summary, overflow
 
 SAYINGS = [
-    ("E1", "This model's maximum context length is 128000 tokens. However, your messages resulted in 130001 tokens.", 128_000),
-    ("E1", "Input tokens exceed the configured limit of 272,000 tokens. Your messages resulted in 300000 tokens.", 272_000),
+    (
+        "E1",
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130001 tokens.",
+        128_000,
+    ),
+    (
+        "E1",
+        "Input tokens exceed the configured limit of 272,000 tokens. Your messages resulted in 300000 tokens.",
+        272_000,
+    ),
     ("E2", "Your input exceeds the context window of this model. Please adjust your input and try again.", 0),
     ("E4", "prompt is too long: 213462 tokens > 200000 maximum", 200_000),
-    ("E5", "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length", 200_000),
+    (
+        "E5",
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+        200_000,
+    ),
     ("E7", "Input is too long for requested model.", 0),
     ("E8", "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).", 1_048_575),
     ("E8", "The input token count exceeds the maximum number of tokens allowed (1048576).", 1_048_576),
     ("E9", "Please reduce the length of the messages or completion.", 0),
-    ("E10", "This endpoint's maximum context length is 131072 tokens. However, you requested about 200000 tokens", 131_072),
-    ("E11", "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages", 4_096),
+    (
+        "E10",
+        "This endpoint's maximum context length is 131072 tokens. However, you requested about 200000 tokens",
+        131_072,
+    ),
+    (
+        "E11",
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages",
+        4_096,
+    ),
     ("E11", "The decoder prompt (length 5000) is longer than the maximum model length of 4096.", 4_096),
     ("E12", "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it", 8_192),
     ("E13", "This model's maximum context length is 65536 tokens. However, you requested 70000 tokens", 65_536),
-    ("E14", "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", 32_768),
+    (
+        "E14",
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        32_768,
+    ),
     ("E15", "This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 131_072),
     ("E15", "prompt token count of 200000 exceeds the limit of 128000", 128_000),
     ("E15", "Your request exceeded model token limit: 262144 (requested: 300000)", 262_144),
@@ -38,7 +62,11 @@ OTHERS = [
     ("E18", 400, "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1"),
     ("E18", 400, "max_tokens is too large: 100000. This model supports at most 16384 completion tokens."),
     ("E18", 400, "Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length 40"),
-    ("E9", 413, "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 7000, please reduce your message size"),
+    (
+        "E9",
+        413,
+        "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 7000, please reduce your message size",
+    ),
     ("E9", 429, "Rate limit reached. Please reduce the length of the messages or completion."),
     ("E18", 401, "prompt is too long"),
 ]
@@ -74,7 +102,10 @@ def test_E15_no_body_at_all() -> None:
 
 def test_Q12_cause_wrapped_by_a_gateway() -> None:
     raw = told("too big", type="exceed_context_size_error", n_ctx=8192).decode()
-    assert overflow(400, json.dumps({"error": {"message": "Provider returned error", "metadata": {"raw": raw}}}).encode()) == 8_192
+    assert (
+        overflow(400, json.dumps({"error": {"message": "Provider returned error", "metadata": {"raw": raw}}}).encode())
+        == 8_192
+    )
 
 
 def test_escapes_of_careful_encoders() -> None:

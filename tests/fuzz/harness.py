@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from tests.fuzz.mutations import mutated
 from tests.fuzz.seeds import seeds
 from tests.strict import VIOLATIONS
 from tests.strict.server import StrictProvider
-from tests.strict.transport import Seen, decoded
+from tests.strict.transport import Outgoing, Seen, decoded
 
 PATIENCE = 20.0  # seconds; longer is a hang
 _LOW = {
@@ -69,7 +70,10 @@ class Straight(httpx.AsyncBaseTransport):
         )
         seen = Seen(request.method, target.path, target.query, headers, raw)
         self.provider.requests.append(seen)
-        out = self.provider._decide(seen)
+        try:
+            out = self.provider._decide(seen)
+        except RecursionError:  # its JSON parser has a limit, as every provider's
+            out = Outgoing(400, [b'{"error": {"message": "nested too deeply"}}'])
         seen.status = out.status
         body = b"".join(out.chunks)
         answer = [(b"content-type", out.content_type.encode()), (b"content-length", str(len(body)).encode())]
@@ -108,7 +112,7 @@ class Harness:
     def __init__(self, app: App, provider: StrictProvider) -> None:
         self.app = app
         self.provider = provider
-        self.outcomes: dict[str, int] = {}
+        self.outcomes: Counter[str] = Counter()
 
     async def case(self, form: str, number: int) -> None:
         """The case of this number: the same body three times, as a client that retries. Raises Failed."""
@@ -132,7 +136,7 @@ class Harness:
         except TimeoutError:
             raise Failed("it hangs") from None
         outcome, reason = answer.headers["x-compactd-outcome"], answer.headers["x-compactd-reason"]
-        self.outcomes[f"{outcome} {reason}"] = self.outcomes.get(f"{outcome} {reason}", 0) + 1
+        self.outcomes[f"{outcome} {reason}"] += 1
         if answer.status >= 500:
             raise Failed(f"{answer.status}, and not from the provider: {answer.body[:300]!r}")
         asked = [seen for seen in self.provider.requests if seen.path == PATHS[form] and not _summary(seen)]
@@ -151,12 +155,15 @@ class Harness:
         return outcome, last.raw
 
     def _judge(self, form: str, original: Any, seen: Seen, outcome: str) -> None:
+        """A changed body breaks no rule, unless the client's own did."""
         if not isinstance(original, dict) or not isinstance(seen.body, dict):
             raise Failed("what can't be read was changed, or can't be read any more")
-        before = {violation.rule for violation in _violations(form, original, seen)}
-        new = [violation for violation in _violations(form, seen.body, seen) if violation.rule not in before]
-        if new:
-            raise Failed(f"{outcome}: a new violation {new[0]}")
+        if _refused(form, original, seen):
+            self.outcomes["(changed, but refused anyway)"] += 1
+            return
+        self.outcomes["(changed and judged)"] += 1
+        if wrong := _refused(form, seen.body, seen):
+            raise Failed(f"{outcome}: a new violation: {wrong}")
 
     async def _ask(self, form: str, body: bytes, coding: str, policy: str) -> Answered:
         headers = [
@@ -194,8 +201,10 @@ def _summary(seen: Seen) -> bool:
     return b"<transcript>" in seen.raw
 
 
-def _violations(form: str, body: Any, seen: Seen) -> Any:
+def _refused(form: str, body: Any, seen: Seen) -> str:
+    """What the provider has against a body, "" if nothing."""
     try:
-        return VIOLATIONS[form](body, model=seen.model)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        return []
+        found = VIOLATIONS[form](body, model=seen.model)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as fault:
+        return f"can't be read: {fault}"
+    return str(found[0]) if found else ""

@@ -17,14 +17,18 @@ import brotli
 import zstandard
 
 ODD: list[Any] = [
-    None, True, False, 0, -1, 1.5, 10**30, 1e308, "", " ", "x", "\u0000", "\ud800", "\U0001f600" * 50, "[DONE]", [], {}, [[]], [None], {"": {}},
-    {"type": "text"}, {"type": "text", "text": 7}, {"role": "user"}, "compaction", "<compaction_summary>", "x" * 3_000,
+    None, True, False, 0, -1, 1.5, 10**30, 1e308, "", " ", "x", "\u0000", "\ud800", "\U0001f600" * 50, "[DONE]", [], {}, [[]], [None],
+    {"": {}}, {"type": "text"}, {"type": "text", "text": 7}, {"role": "user"}, "compaction", "<compaction_summary>", "x" * 3_000,
     "[3 earlier messages were removed here by compaction (sliding window); what they said may be missing.]",
 ]  # fmt: skip
 ROLES = ["user", "assistant", "system", "developer", "tool", "function", "model", "ipython", "", None, 7]
 TYPES = [
     "text", "tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use", "function_call",
     "function_call_output", "reasoning", "message", "item_reference", "compaction", "compaction_trigger", "custom", "unheard_of", None,
+]  # fmt: skip
+FIELDS = [
+    "stream", "tools", "system", "metadata", "thread", "previous_response_id", "conversation", "cachedContent", "store", "thinking",
+    "context_management", "max_tokens", "model", "instructions",
 ]  # fmt: skip
 DEEP = 3_000
 
@@ -47,33 +51,33 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 # In the structure; each changes the body that it is given, `history` being its conversation
 
 
-def _drop(body: Any, history: list[Any], chance: Random) -> None:
+def _drop(_: Any, history: list[Any], chance: Random) -> None:
     del history[chance.randrange(len(history))]
 
 
-def _drop_stretch(body: Any, history: list[Any], chance: Random) -> None:
+def _drop_stretch(_: Any, history: list[Any], chance: Random) -> None:
     start = chance.randrange(len(history))
     del history[start : start + chance.randint(1, 5)]
 
 
-def _repeat(body: Any, history: list[Any], chance: Random) -> None:
+def _repeat(_: Any, history: list[Any], chance: Random) -> None:
     history.insert(chance.randrange(len(history) + 1), copy.deepcopy(chance.choice(history)))
 
 
-def _swap(body: Any, history: list[Any], chance: Random) -> None:
+def _swap(_: Any, history: list[Any], chance: Random) -> None:
     one, other = chance.randrange(len(history)), chance.randrange(len(history))
     history[one], history[other] = history[other], history[one]
 
 
-def _cut_end(body: Any, history: list[Any], chance: Random) -> None:
+def _cut_end(_: Any, history: list[Any], chance: Random) -> None:
     del history[chance.randint(1, len(history)) :]
 
 
-def _odd_item(body: Any, history: list[Any], chance: Random) -> None:
+def _odd_item(_: Any, history: list[Any], chance: Random) -> None:
     history[chance.randrange(len(history))] = copy.deepcopy(chance.choice(ODD))
 
 
-def _role(body: Any, history: list[Any], chance: Random) -> None:
+def _role(_: Any, history: list[Any], chance: Random) -> None:
     item = chance.choice(history)
     if isinstance(item, dict):
         item["role"] = chance.choice(ROLES)
@@ -84,17 +88,17 @@ def _place(body: Any, chance: Random) -> tuple[Any, Any] | None:
     return (at(body, path[:-1]), path[-1]) if path else None
 
 
-def _odd_value(body: Any, history: list[Any], chance: Random) -> None:
+def _odd_value(body: Any, _: list[Any], chance: Random) -> None:
     holder, key = _place(body, chance) or (None, None)
     holder[key] = copy.deepcopy(chance.choice(ODD))
 
 
-def _no_key(body: Any, history: list[Any], chance: Random) -> None:
+def _no_key(body: Any, _: list[Any], chance: Random) -> None:
     holder, key = _place(body, chance) or (None, None)
     del holder[key]
 
 
-def _other_key(body: Any, history: list[Any], chance: Random) -> None:
+def _other_key(body: Any, _: list[Any], chance: Random) -> None:
     holder, key = _place(body, chance) or (None, None)
     if isinstance(holder, dict):
         holder[chance.choice(["x", "type", "id", "content", "role", "", "parts", "output", "cache_control"])] = (
@@ -102,14 +106,14 @@ def _other_key(body: Any, history: list[Any], chance: Random) -> None:
         )
 
 
-def _type(body: Any, history: list[Any], chance: Random) -> None:
+def _type(body: Any, _: list[Any], chance: Random) -> None:
     typed = [path for path in places(body) if path and path[-1] == "type"]
     if typed:
         path = chance.choice(typed)
         at(body, path[:-1])["type"] = chance.choice(TYPES)
 
 
-def _ids(body: Any, history: list[Any], chance: Random) -> None:
+def _ids(body: Any, _: list[Any], chance: Random) -> None:
     """One call id becomes another's, or something odd."""
     named = [
         path for path in places(body) if path and path[-1] in ("id", "call_id", "tool_call_id", "tool_use_id", "name")
@@ -119,16 +123,15 @@ def _ids(body: Any, history: list[Any], chance: Random) -> None:
         at(body, one[:-1])[one[-1]] = chance.choice([at(body, other), None, "", 7, "x" * 100])
 
 
-def _grow(body: Any, history: list[Any], chance: Random) -> None:
+def _grow(body: Any, _: list[Any], chance: Random) -> None:
     texts = [path for path in places(body) if isinstance(at(body, path), str)]
     path = chance.choice(texts)
     if path:
         at(body, path[:-1])[path[-1]] = at(body, path) * chance.randint(2, 30)
 
 
-def _more_fields(body: Any, history: list[Any], chance: Random) -> None:
-    body[chance.choice(["stream", "tools", "system", "metadata", "thread", "previous_response_id", "conversation", "cachedContent", "store",
-                        "thinking", "context_management", "max_tokens", "model", "instructions"])] = copy.deepcopy(chance.choice(ODD))  # fmt: skip
+def _more_fields(body: Any, _: list[Any], chance: Random) -> None:
+    body[chance.choice(FIELDS)] = copy.deepcopy(chance.choice(ODD))
 
 
 STRUCTURE: list[Callable[[Any, list[Any], Random], None]] = [

@@ -64,7 +64,9 @@ def _chat() -> list[JSON]:
         {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": LINES}]},
         {"role": "tool", "tool_call_id": "c1", "content": LINES},
         {"role": "assistant", "content": "A cat.", "refusal": None, "annotations": []},
-        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": PICTURE, "format": "wav"}}, {"type": "text", "text": "?"}]},
+        {"role": "user", "content": [
+            {"type": "input_audio", "input_audio": {"data": PICTURE, "format": "wav"}}, {"type": "text", "text": "?"},
+        ]},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "I can't."}]},
         {"role": "user", "content": "Patch it then."},
         {"role": "assistant", "content": "", "tool_calls": [call("c3", "patch", "*** Begin Patch\n" * 20, "custom")]},
@@ -108,11 +110,12 @@ def _messages() -> list[JSON]:
         return {"type": "tool_result", "tool_use_id": ident, "content": content, **more}
 
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}}
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": LINES}}
     text = {"type": "text", "text": "See the document. " * 10}
     rich: list[JSON] = [
-        {"role": "user", "content": [text, {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": LINES}}, picture]},
+        {"role": "user", "content": [text, document, picture]},
         {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use("toolu_1"), use("toolu_2", "grep")]},
-        {"role": "user", "content": [result("toolu_1"), result("toolu_2", [{"type": "text", "text": LINES}, picture], is_error=True)]},
+        {"role": "user", "content": [result("toolu_1"), result("toolu_2", [{"type": "text", "text": LINES}, picture])]},
         {"role": "assistant", "content": [
             {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "cats"}},
             {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
@@ -124,7 +127,7 @@ def _messages() -> list[JSON]:
         {"role": "assistant", "content": "Done. " * 40},
         {"role": "user", "content": [{"type": "text", "text": "Thanks; now the second part. " * 5, **mark}]},
         {"role": "assistant", "content": [use("toolu_4")]},
-        {"role": "user", "content": [result("toolu_4", **mark)]},
+        {"role": "user", "content": [result("toolu_4", is_error=True, **mark)]},
     ]  # fmt: skip
     thinking: list[JSON] = [{"role": "user", "content": "Think. " * 20}]
     for number in range(6):
@@ -154,7 +157,7 @@ def _responses() -> list[JSON]:
             {"type": "input_text", "text": "What is on it?"}, {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"},
         ]},
         reasoning(1),
-        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "read", "arguments": '{"path": "a.py"}', "status": "completed"},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "read", "arguments": '{"n": 1}', "status": "completed"},
         {"type": "function_call", "id": "fc_2", "call_id": "call_2", "name": "read", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "call_1", "output": LINES},
         {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": LINES}]},
@@ -204,7 +207,9 @@ def _gemini() -> list[JSON]:
 
     rich: list[JSON] = [
         {"role": "user", "parts": [{"text": "What is on it?"}, {"inlineData": {"mimeType": "image/png", "data": PICTURE}}]},
-        {"role": "model", "parts": [{"text": "Let me see. " * 10, "thought": True}, call("read", thoughtSignature="c2ln" * 20), call("read")]},
+        {"role": "model", "parts": [
+            {"text": "Let me see. " * 10, "thought": True}, call("read", thoughtSignature="c2ln" * 20), call("read"),
+        ]},
         {"role": "user", "parts": [response("read"), response("read", {"lines": [LINES, 7, None]})]},
         {"role": "model", "parts": [{"text": "A cat. " * 30}]},
         {"role": "user", "parts": [{"text": "Compute it. " * 10}]},

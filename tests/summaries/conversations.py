@@ -33,4 +33,7 @@ def note(summary: str, number: int = 1, carried: tuple[str, ...] = ()) -> Seen:
 
 def chatter(number: int, lines: int = 60) -> str:
     """Tool output that says a lot and holds nothing."""
-    return "\n".join(f"step {number} line {line}: everything went well and nothing of note was seen here at all" for line in range(lines))
+    return "\n".join(
+        f"step {number} line {line}: everything went well and nothing of note was seen here at all"
+        for line in range(lines)
+    )

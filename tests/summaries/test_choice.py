@@ -19,7 +19,11 @@ def chosen(lines: Sequence[str], weights: dict[str, int], room: int) -> list[int
 
 
 def test_the_worthiest_comes_first() -> None:
-    assert chosen(["aa bb", "cc dd", "ee ff"], {"aa": 1, "bb": 1, "cc": 50, "dd": 1, "ee": 9, "ff": 9}, 100) == [1, 2, 0]
+    assert chosen(["aa bb", "cc dd", "ee ff"], {"aa": 1, "bb": 1, "cc": 50, "dd": 1, "ee": 9, "ff": 9}, 100) == [
+        1,
+        2,
+        0,
+    ]
 
 
 def test_what_a_chosen_line_says_is_worth_nothing_in_another() -> None:

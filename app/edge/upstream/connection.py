@@ -27,14 +27,14 @@ class Connection(asyncio.Protocol):
         self.route = route
         self.loop = asyncio.get_running_loop()
         self.exchange: Exchange | None = None
-        self.idle_since = 0.0   # loop time
+        self.idle_since = 0.0  # loop time
         self.reused = False
         self.writable = True
         self.closed = False
         self._drained: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport   # type: ignore[assignment]
+        self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self.exchange is not None:

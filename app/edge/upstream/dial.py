@@ -19,12 +19,12 @@ import httpx
 
 from app.edge.upstream.routes import Place, Route
 
-HEAD_START = 0.25   # seconds one address has before the next is tried beside it; source: RFC 8305, section 5
-MAX_ANSWER = 65536   # bytes of a proxy's answer to CONNECT
+HEAD_START = 0.25  # seconds one address has before the next is tried beside it; source: RFC 8305, section 5
+MAX_ANSWER = 65536  # bytes of a proxy's answer to CONNECT
 # Dead peers and forgetful NATs: probe after a minute of silence, give up after five more.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5}
 
-Address = tuple[int, Any]   # family, what connect() takes
+Address = tuple[int, Any]  # family, what connect() takes
 
 
 def trusted() -> ssl.SSLContext:
@@ -82,7 +82,7 @@ async def _race(addresses: Sequence[Address]) -> socket.socket:
                 running.remove(attempt)
                 failure = attempt.exception()
                 if failure is None:
-                    running |= done - {attempt}   # a dead heat: the other winner is closed below
+                    running |= done - {attempt}  # a dead heat: the other winner is closed below
                     return attempt.result()
                 error = failure
         raise error
@@ -127,5 +127,5 @@ async def _tunnel(sock: socket.socket, route: Route) -> None:
         raise httpx.ProxyError("the proxy gave no proper answer to CONNECT")
     if not status[1].startswith(b"2"):
         raise httpx.ProxyError(f"the proxy answered {int(status[1])} to CONNECT")
-    if not answer.endswith(b"\r\n\r\n"):   # TLS servers wait to be spoken to
+    if not answer.endswith(b"\r\n\r\n"):  # TLS servers wait to be spoken to
         raise httpx.ProxyError("the proxy sent something of its own into the tunnel")

@@ -22,10 +22,10 @@ from app.edge.upstream.faults import broken
 from app.edge.upstream.framing import Message
 from app.edge.upstream.sender import Sender
 
-MAX_HEAD = 65536   # bytes of head, informational responses included, or of trailers; looked at after each read
-HIGH_WATER = 262144   # queued body bytes at which reading pauses …
-LOW_WATER = 65536   # … and at which it goes on
-TICK = 0.001   # seconds by which a timer may be early
+MAX_HEAD = 65536  # bytes of head, informational responses included, or of trailers; looked at after each read
+HIGH_WATER = 262144  # queued body bytes at which reading pauses …
+LOW_WATER = 65536  # … and at which it goes on
+TICK = 0.001  # seconds by which a timer may be early
 
 
 class Exchange(httpx.AsyncByteStream):
@@ -39,18 +39,18 @@ class Exchange(httpx.AsyncByteStream):
     reason = b""
     stale = False
     _timer: asyncio.TimerHandle | None = None
-    _active = 0.0   # loop time of the last progress
-    _backlog = 0   # bytes that were still to be sent when the timer last looked
-    _seen = False   # any byte came
-    _answered = False   # the final head is there
+    _active = 0.0  # loop time of the last progress
+    _backlog = 0  # bytes that were still to be sent when the timer last looked
+    _seen = False  # any byte came
+    _answered = False  # the final head is there
     _complete = False
     _keep_alive = False
-    _surplus = False   # bytes after the end of the answer
-    _overhead = 0   # bytes since the last body byte
-    _queued = 0   # body bytes
+    _surplus = False  # bytes after the end of the answer
+    _overhead = 0  # bytes since the last body byte
+    _queued = 0  # body bytes
     _paused = False
     _reader: asyncio.Future[None] | None = None
-    _over = False   # the connection is not ours any more
+    _over = False  # the connection is not ours any more
     _fault: BaseException | None = None
 
     def __init__(self, connection: Connection, bodiless: bool, read: float | None, write: float | None) -> None:
@@ -66,7 +66,7 @@ class Exchange(httpx.AsyncByteStream):
         # What careless servers do and every client bears: lines that end in LF alone, blanks after a chunk's size.
         parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
         self._parser: httptools.HttpResponseParser | None = parser
-        self._pieces: list[bytes] = []   # body bytes of the read being parsed
+        self._pieces: list[bytes] = []  # body bytes of the read being parsed
         self._queue: deque[bytes] = deque()
         connection.exchange = self
 
@@ -95,7 +95,7 @@ class Exchange(httpx.AsyncByteStream):
         except httptools.HttpParserUpgrade:
             malformed = "a switch of protocols that nobody asked for"
         except httptools.HttpParserError as error:
-            malformed = str(error)   # a fixed text of the parser's, no content
+            malformed = str(error)  # a fixed text of the parser's, no content
         if self._pieces:
             self._deliver()
         elif not self._complete:
@@ -108,7 +108,7 @@ class Exchange(httpx.AsyncByteStream):
         elif self._overhead > MAX_HEAD:
             self.fail(httpx.RemoteProtocolError(f"more than {MAX_HEAD} bytes of response headers"))
         elif sender.active and self._answered and self.status >= 300:
-            sender.stop()   # refused, so the rest is not wanted; after a 2xx it may well be
+            sender.stop()  # refused, so the rest is not wanted; after a 2xx it may well be
             self._watch()
 
     def lost(self, error: Exception | None) -> None:
@@ -138,7 +138,7 @@ class Exchange(httpx.AsyncByteStream):
     def on_message_begin(self) -> None:
         if self._answered:
             self._surplus = True
-        else:   # the first, or the one after an informational response
+        else:  # the first, or the one after an informational response
             self.reason = b""
             self.headers = []
 
@@ -147,7 +147,7 @@ class Exchange(httpx.AsyncByteStream):
             self.reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._answered:   # else it is a trailer
+        if not self._answered:  # else it is a trailer
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -157,7 +157,7 @@ class Exchange(httpx.AsyncByteStream):
             self.status = status
             self._answered = True
             if self._bodiless:
-                self.on_message_complete()   # the parser can't know; it is not used for anything after this
+                self.on_message_complete()  # the parser can't know; it is not used for anything after this
             if not self.head.done():
                 self.head.set_result(None)
 
@@ -225,7 +225,7 @@ class Exchange(httpx.AsyncByteStream):
             self._resume()
         self._paused = False
         self._over = True
-        self._parser = None   # it holds our methods: a cycle
+        self._parser = None  # it holds our methods: a cycle
         self._sender.stop()
         if self._timer is not None:
             self._timer.cancel()

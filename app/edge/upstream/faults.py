@@ -9,7 +9,10 @@ import ssl
 
 import httpx
 
-CONNECTING_ERRORS = (OSError, UnicodeError)   # TLS and look-up errors are OSErrors, an impossible host name is the latter
+CONNECTING_ERRORS = (
+    OSError,
+    UnicodeError,
+)  # TLS and look-up errors are OSErrors, an impossible host name is the latter
 
 
 def unreachable(place: str, error: Exception) -> httpx.TransportError:

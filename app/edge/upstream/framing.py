@@ -60,7 +60,7 @@ def chunk(data: bytes) -> bytes:
 
 def _body(stream: object) -> bytes | AsyncIterable[bytes]:
     if isinstance(stream, httpx.ByteStream):
-        return b"".join(stream)   # one element: join hands out the very same object
+        return b"".join(stream)  # one element: join hands out the very same object
     if isinstance(stream, bytes | bytearray | memoryview):
         return bytes(stream)
     if isinstance(stream, AsyncIterable):

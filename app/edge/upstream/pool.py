@@ -28,7 +28,7 @@ class Pool:
         self._expiry = keepalive_expiry
         self._idle: dict[Route, list[Connection]] = {}
         self._open: set[Connection] = set()
-        self._waiting: dict[asyncio.Future[Connection | None], Route] = {}   # in order of arrival
+        self._waiting: dict[asyncio.Future[Connection | None], Route] = {}  # in order of arrival
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
         self.slots = 0
@@ -125,7 +125,7 @@ class Pool:
             async with asyncio.timeout(patience):
                 return await waiter
         except BaseException as error:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:   # too late: pass it on
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:  # too late: pass it on
                 handed = waiter.result()
                 if handed is None or handed.closed:
                     self._free()
@@ -164,7 +164,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         self._sweeping, oldest = None, None
         for idle in self._idle.values():
-            while idle and loop.time() - idle[0].idle_since >= self._expiry - 0.001:   # timers may be a little early
+            while idle and loop.time() - idle[0].idle_since >= self._expiry - 0.001:  # timers may be a little early
                 self.discard(idle.pop(0))
             if idle and (oldest is None or idle[0].idle_since < oldest):
                 oldest = idle[0].idle_since

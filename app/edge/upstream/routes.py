@@ -35,7 +35,7 @@ class Proxy:
     authorization: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)   # compared by identity: one per origin, and a cheap key
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: one per origin, and a cheap key
 class Route:
     """The way to one origin. For plain proxying, `prefix` goes before each target and `lines` after the request line."""
 

@@ -15,8 +15,10 @@ import httpx
 from app.edge.upstream.connection import Connection
 from app.edge.upstream.framing import LAST_CHUNK, Message, chunk
 
-JOINED = 262144  # a body of up to so many bytes is written together with its head: one copy is cheaper than a second write
-SLICE = 262144   # bytes of a larger one handed to the transport at a time
+JOINED = (
+    262144  # a body of up to so many bytes is written together with its head: one copy is cheaper than a second write
+)
+SLICE = 262144  # bytes of a larger one handed to the transport at a time
 
 
 class Sender:
@@ -57,12 +59,12 @@ class Sender:
             piece, self._unsent = self._unsent[:SLICE], self._unsent[SLICE:]
             connection.transport.write(piece)
             if connection.writable:
-                connection.loop.call_soon(self._go_on)   # in between the loop looks whether there is an early answer
+                connection.loop.call_soon(self._go_on)  # in between the loop looks whether there is an early answer
         else:
             self.active = False
 
     def _go_on(self) -> None:
-        if self._connection.exchange is not None:   # ours: while we are active no other gets the connection
+        if self._connection.exchange is not None:  # ours: while we are active no other gets the connection
             self._connection.exchange.drained()
 
     def stop(self) -> None:
@@ -97,9 +99,9 @@ class Sender:
             if connection.exchange is not None:
                 connection.exchange.drained()
         except BaseException as error:
-            if self._upload is None:   # stopped
+            if self._upload is None:  # stopped
                 raise
-            self._upload = None   # this very task: it must not be cancelled
+            self._upload = None  # this very task: it must not be cancelled
             if connection.exchange is not None:
                 broke = isinstance(error, asyncio.CancelledError)
                 connection.exchange.fail(httpx.WriteError("the request's body broke off") if broke else error)

@@ -21,7 +21,7 @@ from app.edge.upstream.routes import Route, Routes
 
 # Seconds: connect in all; read and write without any progress; pool waiting for a free connection.
 DEFAULT_TIMEOUT = httpx.Timeout(connect=10.0, read=600.0, write=600.0, pool=30.0)
-SAFE_IDLE = 1.0   # seconds: a streamed body can't be sent twice, so it only takes a connection that was just in use
+SAFE_IDLE = 1.0  # seconds: a streamed body can't be sent twice, so it only takes a connection that was just in use
 
 
 class Upstream(httpx.AsyncBaseTransport):
@@ -83,7 +83,7 @@ class Upstream(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
         self._pool.close()
-        await asyncio.sleep(0)   # the loop closes the sockets
+        await asyncio.sleep(0)  # the loop closes the sockets
 
     @property
     def open_connections(self) -> int:

@@ -27,7 +27,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def trust() -> ssl.SSLContext:
-    return trusted()   # takes a tenth of a second, so once for all
+    return trusted()  # takes a tenth of a second, so once for all
 
 
 @pytest.fixture

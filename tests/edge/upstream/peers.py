@@ -26,7 +26,7 @@ from app.edge.upstream.connection import Connection
 from app.edge.upstream.pool import Pool
 from app.edge.upstream.routes import Place, Route
 
-PATIENCE = 5.0   # seconds until a test that hangs fails
+PATIENCE = 5.0  # seconds until a test that hangs fails
 
 
 class Peer:
@@ -36,7 +36,7 @@ class Peer:
         self.server = server
         self.reader = reader
         self.writer = writer
-        self.number = len(server.peers)   # 0 for the first connection
+        self.number = len(server.peers)  # 0 for the first connection
 
     async def head(self) -> bytes:
         head = await self.reader.readuntil(b"\r\n\r\n")
@@ -86,9 +86,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serve(
-    script: Script, tls: ssl.SSLContext | None = None, patience: float = PATIENCE
-) -> AsyncIterator[Server]:
+async def serve(script: Script, tls: ssl.SSLContext | None = None, patience: float = PATIENCE) -> AsyncIterator[Server]:
     server = Server()
     running: set[asyncio.Task[Any]] = set()
     errors: list[BaseException] = []
@@ -102,7 +100,7 @@ async def serve(
         try:
             await script(peer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass   # the client left
+            pass  # the client left
         except BaseException as error:
             errors.append(error)
         finally:
@@ -175,7 +173,7 @@ async def read(answer: httpx.Response) -> bytes:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not condition():   # noqa: ASYNC110 (what is awaited is the other side)
+        while not condition():  # noqa: ASYNC110 (what is awaited is the other side)
             await asyncio.sleep(0.001)
 
 

@@ -41,7 +41,7 @@ async def test_answer_that_is_there_already_is_read_although_a_write_failed(tls:
         theirs.sendall(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 9\r\n\r\ntoo m")
         theirs.close()
         connection.connection_lost(BrokenPipeError(32, "Broken pipe"))
-    if tls:   # it can't be: what is there is not decrypted
+    if tls:  # it can't be: what is there is not decrypted
         with pytest.raises(httpx.ReadError):
             await exchange.head
     else:
@@ -61,7 +61,7 @@ async def test_end_is_told_once() -> None:
 
 async def test_drain_waits_for_room() -> None:
     _, connection, _ = await connected()
-    await connection.drain()   # there is room
+    await connection.drain()  # there is room
     connection.pause_writing()
     waiting = asyncio.ensure_future(connection.drain())
     await asyncio.sleep(0.01)

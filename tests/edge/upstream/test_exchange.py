@@ -25,8 +25,8 @@ class Case(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     body: bytes = b""
     kept: bool = True
-    head: bool = False   # the answer to a HEAD request
-    eof: bool = False   # the connection is closed after it
+    head: bool = False  # the answer to a HEAD request
+    eof: bool = False  # the connection is closed after it
 
 
 CL = b"content-length"
@@ -48,7 +48,9 @@ CASES = {
         headers=((b"transfer-encoding", b"chunked"),),
         body=b"hi",
     ),
-    "until close": Case(OK + b"x: y\r\n\r\nall of it", headers=((b"x", b"y"),), body=b"all of it", kept=False, eof=True),
+    "until close": Case(
+        OK + b"x: y\r\n\r\nall of it", headers=((b"x", b"y"),), body=b"all of it", kept=False, eof=True
+    ),
     "until close, coded": Case(
         OK + b"transfer-encoding: gzip\r\n\r\nzip",
         headers=((b"transfer-encoding", b"gzip"),),
@@ -262,7 +264,7 @@ async def test_full_queue_pauses_reading_until_it_is_drained() -> None:
 async def test_complete_answer_frees_the_connection_before_anybody_read_it() -> None:
     pool, exchange, wire = await _begin()
     exchange.feed(response(b"x" * (HIGH_WATER + 1)))
-    assert wire.reading   # the next exchange needs it
+    assert wire.reading  # the next exchange needs it
     assert pool.take(ROUTE) is not None
     await exchange.aclose()
     assert not wire.aborted
@@ -322,7 +324,7 @@ async def test_silence_is_not_the_providers_while_reading_is_paused() -> None:
     resumed = asyncio.get_running_loop().time()
     with pytest.raises(httpx.ReadTimeout):
         await anext(exchange)
-    assert asyncio.get_running_loop().time() - resumed > 0.19   # all of it, and not what was left of an earlier one
+    assert asyncio.get_running_loop().time() - resumed > 0.19  # all of it, and not what was left of an earlier one
     assert wire.aborted
 
 

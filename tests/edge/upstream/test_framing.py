@@ -18,7 +18,13 @@ async def _pieces() -> AsyncIterator[bytes]:
 
 
 def test_target_and_headers_go_out_exactly_as_given() -> None:
-    headers = [(b"X-B", b"2"), (b"anthropic-beta", b"a"), (b"Anthropic-Beta", b"b, c"), (b"x-e", b""), (b"x-u", b"\xff")]
+    headers = [
+        (b"X-B", b"2"),
+        (b"anthropic-beta", b"a"),
+        (b"Anthropic-Beta", b"b, c"),
+        (b"x-e", b""),
+        (b"x-u", b"\xff"),
+    ]
     message = frame(request(URL, headers=headers, target=b"/v1/x%2Fy?q=%20a+b"), ROUTE)
     assert message.head == (
         b"GET /v1/x%2Fy?q=%20a+b HTTP/1.1\r\nhost: example.test\r\nX-B: 2\r\nanthropic-beta: a\r\n"
@@ -57,7 +63,7 @@ def test_streamed_body_is_chunked_unless_its_length_is_given() -> None:
 def test_chunked_is_said_once() -> None:
     message = frame(request(URL, "POST", _pieces(), [(b"Transfer-Encoding", b"chunked")]), ROUTE)
     assert message.head.lower().count(b"transfer-encoding") == 1
-    message = frame(httpx.Request("POST", URL, content=_pieces()), ROUTE)   # httpx says it by itself
+    message = frame(httpx.Request("POST", URL, content=_pieces()), ROUTE)  # httpx says it by itself
     assert message.head.lower().count(b"transfer-encoding") == 1
 
 

@@ -213,7 +213,7 @@ async def test_close_ends_everything() -> None:
     await asyncio.sleep(0)
     more = asyncio.ensure_future(_acquire(pool, OTHER))
     await asyncio.sleep(0)
-    pool.release(idle)   # its slot goes to `waiting`, which dials
+    pool.release(idle)  # its slot goes to `waiting`, which dials
     await asyncio.sleep(0)
     pool.close()
     go.set()

@@ -65,7 +65,9 @@ def test_address_that_is_none(url: str) -> None:
         _find(url)
 
 
-@pytest.mark.parametrize("address", ["socks5://u:pw1@p.test:1", "https://u:pw1@p.test", "http://u:pw1@", "http://u:pw1@p:x"])
+@pytest.mark.parametrize(
+    "address", ["socks5://u:pw1@p.test:1", "https://u:pw1@p.test", "http://u:pw1@", "http://u:pw1@p:x"]
+)
 def test_proxy_that_is_not_supported_is_named_without_its_login(address: str) -> None:
     with pytest.raises(httpx.UnsupportedProtocol) as caught:
         read_proxy(address)

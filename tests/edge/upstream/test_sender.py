@@ -43,7 +43,7 @@ async def test_nothing_more_is_written_to_a_transport_that_failed() -> None:
     _, connection, wire = await connected()
     exchange = Exchange(connection, False, None, None)
     exchange.send(Message(HEAD, bytes(3 * SLICE)))
-    wire.aborted = True   # a write failed; the loop will tell the connection later
+    wire.aborted = True  # a write failed; the loop will tell the connection later
     await asyncio.sleep(0.01)
     assert wire.written == [HEAD, bytes(SLICE)]
     connection.connection_lost(BrokenPipeError(32, "Broken pipe"))
@@ -71,7 +71,7 @@ async def test_rest_of_a_large_body_is_left_unsent_once_it_is_refused() -> None:
     assert wire.written == [HEAD]
     assert not wire.aborted
     exchange.feed(b"no")
-    assert wire.aborted   # the connection is in the middle of a request
+    assert wire.aborted  # the connection is in the middle of a request
     assert [data async for data in exchange] == [b"no"]
 
 
@@ -189,7 +189,7 @@ async def test_what_the_body_raises_comes_out_and_the_provider_sees_no_end(upstr
     async with serve(script) as server:
         with pytest.raises(ClientLeft):
             await ask(upstream, server.url, "POST", broken())
-        assert await received in (b"3\r\nabc\r\n", b"")   # what was still in the buffer is dropped
+        assert await received in (b"3\r\nabc\r\n", b"")  # what was still in the buffer is dropped
 
 
 async def test_body_that_is_cancelled_from_elsewhere(upstream: Upstream) -> None:

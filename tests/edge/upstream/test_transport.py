@@ -102,7 +102,7 @@ async def test_events_arrive_one_by_one(upstream: Upstream) -> None:
         for n in range(20):
             event = b"data: %d\n\n" % n
             await peer.send(b"%x\r\n%b\r\n" % (len(event), event))
-            await seen.get()   # the next event is not sent before this one was delivered
+            await seen.get()  # the next event is not sent before this one was delivered
         await peer.send(b"0\r\n\r\n")
         await peer.gone()
 
@@ -177,7 +177,7 @@ async def test_provider_is_held_back_while_nobody_reads(authority: Authority, tl
     async with serve(script, authority.server() if tls else None) as server:
         answer = await client.handle_async_request(request(server.url))
         before = -1
-        while sent > before:   # until the provider gets no further
+        while sent > before:  # until the provider gets no further
             before = sent
             await asyncio.sleep(0.2)
         assert sent < total
@@ -275,8 +275,8 @@ async def test_once_more_on_a_new_connection_even_when_one_is_handed_over() -> N
     async with serve(_dies_second("close")) as server:
         assert await ask(client, server.url) == (200, b"0")
         first, second = (asyncio.ensure_future(ask(client, server.url)) for _ in range(2))
-        assert await second == (200, b"1")   # waited, and got the slot when the stale connection died
-        assert await first == (200, b"2")   # not on connection 1, which was released into its hands
+        assert await second == (200, b"1")  # waited, and got the slot when the stale connection died
+        assert await first == (200, b"2")  # not on connection 1, which was released into its hands
     await client.aclose()
 
 
