@@ -214,8 +214,8 @@ class AnthropicMessages:
         text: str,
         max_tokens: int,
         path: str,
-        quirks: Collection[str],
-        fields: Mapping[str, Any],  # noqa: ARG002
+        quirks: Collection[str],  # noqa: ARG002
+        fields: Mapping[str, Any],
     ) -> tuple[bytes, bytes]:
         """Nothing of `thinking` and sampling: what a model takes of it differs (A36). Subscription tokens are checked against the short
         blocks that open the client's system prompt (A65)."""

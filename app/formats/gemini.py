@@ -202,8 +202,8 @@ class Gemini:
         text: str,
         max_tokens: int,
         path: str,
-        quirks: Collection[str],
-        fields: Mapping[str, Any],  # noqa: ARG002
+        quirks: Collection[str],  # noqa: ARG002
+        fields: Mapping[str, Any],
     ) -> tuple[bytes, bytes]:
         """The model and the method are in the path (G30). The client's safety settings go along: what it may say, a summary may repeat."""
         body: dict[str, Any] = {

@@ -512,7 +512,7 @@ async def test_local_figure_stands_where_nobody_tells() -> None:
     assert outcome.source == "tiktoken"
 
 
-async def test_broken_installation_is_told_and_asks_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_broken_installation_is_told_and_asks_all_the_same() -> None:
     """Without rank tables characters / 4 are counted, and that is what the header says."""
     ask = near()
     ask = replace(ask, model=replace(ask.model, encoding="unknown"))
