@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test demo check bench lock clean
+.PHONY: help install serve test demo check bench fidelity lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ check: $(INSTALLED_DEV) ## lint, formatting, types, import layers, locks
 
 bench: $(INSTALLED) ## measure the proxy against nginx and against no proxy
 	$(BIN)/python bench/run.py $(ARGS)
+
+fidelity: $(INSTALLED) ## measure what a conversation still knows after a compaction; ARGS=conversations.jsonl.gz
+	$(BIN)/python bench/fidelity.py $(ARGS)
 
 lock: $(INSTALLED_DEV) ## write the locks anew from pyproject.toml; ARGS=--upgrade takes newer versions
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \

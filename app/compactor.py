@@ -19,6 +19,7 @@ from app.core import jsonspan, rules, tokens
 from app.core.view import EntryCache, View, chain, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
+from app.formats.media import ImageCost, image_cost
 from app.formats.reading import Reader
 from app.keeping import Keeper
 from app.ports import ArchiveSink, Counter, Recorder, SharedStore, Summarizer
@@ -53,7 +54,8 @@ class Compactor:
         self._recorder = recorder
         self._shaping = Shaping()
         self._cache = EntryCache()
-        self._readers: dict[tuple[str, str], Reader] = {}
+        self._readers: dict[tuple[str, str, ImageCost], Reader] = {}
+        self._images: dict[frozenset[str], ImageCost] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
 
     async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
@@ -81,7 +83,7 @@ class Compactor:
         if reason:
             return Outcome(ask.opened.body, "passed", reason)
         quick = policy.compact_first_request and not overflowed and not shapes(policy)
-        if quick and counting.tiny(ask.opened, least):
+        if quick and counting.tiny(ask.opened, least, reader.reference):
             return self._short(ask, len(ask.opened.body) // 4)
         view = await self._look(ask, reader)
         if quick and counting.bound(ask.opened, view) * counting.LARGEST_RATIO < least:
@@ -99,6 +101,7 @@ class Compactor:
         trigger = self._trigger(context)
         if not overflowed and context.counted.near(trigger):
             await self._ask_provider(context)
+        context.overflowed = overflowed
         if overflowed:
             self._believe(context)
         elif context.counted.now < trigger:
@@ -185,9 +188,13 @@ class Compactor:
     # Looking
 
     def _reader(self, ask: Ask) -> Reader:
-        key = (ask.format, ask.model.encoding)
+        model = ask.model
+        images = self._images.get(model.quirks)
+        if images is None:
+            images = self._images[model.quirks] = image_cost(model.fact)
+        key = (ask.format, model.encoding, images)
         if key not in self._readers:
-            self._readers[key] = Reader(FORMATS[ask.format], ask.model.encoding, self._cache)
+            self._readers[key] = Reader(FORMATS[ask.format], model.encoding, self._cache, images)
         return self._readers[key]
 
     def _short(self, ask: Ask, about: int) -> Outcome:

@@ -23,8 +23,8 @@ COUNT_INLINE = 8 << 10
 """Bytes that are tokenised on the event loop (half a millisecond); more goes to a thread."""
 COUNT_ALWAYS = 4 << 10
 """Up to so many unknown bytes are counted even where they can't matter, for an honest figure."""
-REFERENCE_TOKENS, REFERENCE_BYTES = 3_000, 60
-"""What a picture that the body only refers to may cost, and the least JSON that such a reference takes."""
+REFERENCE_BYTES = 60
+"""The least JSON that a reference to a picture or a file takes."""
 LARGEST_RATIO = 2
 """No provider counts a text as more than so many times the local count; only used where it is not worth looking closer."""
 
@@ -105,9 +105,9 @@ def local(view: View) -> int:
     return sum(entry.tokens if entry.tokens >= 0 else size_of(raw) // 4 for raw, entry in pairs)
 
 
-def tiny(opened: Opened, trigger: int) -> bool:
-    """Proof without reading: a token takes at least a byte, and what lies elsewhere takes a reference."""
-    return len(opened.body) * REFERENCE_TOKENS // REFERENCE_BYTES < trigger
+def tiny(opened: Opened, trigger: int, reference: int) -> bool:
+    """Proof without reading: a token takes at least a byte, and what lies elsewhere takes a reference, for at most so many tokens."""
+    return len(opened.body) * max(1, reference // REFERENCE_BYTES) < trigger
 
 
 def bound(opened: Opened, view: View) -> int:

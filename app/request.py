@@ -56,6 +56,8 @@ class Context:
     misfit: int = 0
     """how many items a checkpoint covers that was found but does not fit this history"""
     store_failed: bool = False
+    overflowed: bool = False
+    """the provider has just said that it is too long"""
     estimate: Estimate | None = None
     flights: list[str] = field(default_factory=list)
     """summaries that it waits for, until what comes of them is stored"""

@@ -275,6 +275,8 @@ def _too_little(context: Context, after: int) -> str:
     freed = (context.view.tokens - after) * context.counted.ratio
     if freed <= 0:
         return "no_gain"
+    if context.overflowed:  # the provider has refused it as it is: any gain is worth it
+        return ""
     policy, window = context.ask.policy, context.ask.model.context_window
     if freed < policy.clear_at_least_tokens(window):
         return "gain_too_small"

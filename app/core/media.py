@@ -1,19 +1,33 @@
-"""How large is a picture that arrives as base64? Found out from its header alone.
+"""How large is a picture that arrives as base64, how many pages has a PDF, how long is a recording?
 
-Providers charge for pixels, not for base64 characters, so counting needs width and height of pictures that may be
-megabytes long. Four characters of base64 are three bytes, so any byte can be read without decoding what lies before
-it: the few header bytes of PNG, GIF and WebP, and in a JPEG a walk from segment to segment that leaps over embedded
-profiles and thumbnails. What can't be understood has no size; nothing here raises.
+Providers charge for pixels, pages and seconds, not for base64 characters, so counting needs width and height of pictures
+that may be megabytes long. Four characters of base64 are three bytes, so any byte can be read without decoding what lies
+before it: the few header bytes of PNG, GIF, WebP and WAV, and in a JPEG a walk from segment to segment that leaps over
+embedded profiles and thumbnails. Only a PDF has to be searched. What can't be understood has no size; nothing here raises.
 """
 
 from __future__ import annotations
 
 import binascii
+import re
+from dataclasses import dataclass
 from typing import Literal
 
 _UNWRAPPED = bytes.maketrans(b"-_", b"+/")  # the URL-safe alphabet, which Google's JSON accepts too
 _MAX_SEGMENTS = 256  # of a JPEG; real files have some ten before the frame header
 _WRAPPED_LIMIT = 1 << 20  # characters looked at of base64 that is broken into lines
+_SEARCHED = 8 << 20  # bytes of a PDF
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+_LEAST_PAGE = 500  # bytes of a PDF for each of its pages; what claims more pages is no real one
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture in pixels, 0 x 0 where nobody knows; `detail` is how closely the client wants it looked at, in its own word."""
+
+    width: int = 0
+    height: int = 0
+    detail: str = ""
 
 
 def image_size(data: bytes | str) -> tuple[int, int] | None:
@@ -36,6 +50,28 @@ def image_size(data: bytes | str) -> tuple[int, int] | None:
     return size if size and size[0] and size[1] else None
 
 
+def pdf_pages(data: bytes | str) -> int | None:
+    """Pages of a base64 PDF, as far as its page objects can be read: None where they are packed, or if it is none."""
+    source = _Base64(data)
+    if not source.read(0, 8).startswith(b"%PDF-"):
+        return None
+    found = sum(1 for _ in _PAGE.finditer(source.read(0, _SEARCHED)))
+    return min(found, 1 + source.size // _LEAST_PAGE) or None
+
+
+def seconds(data: bytes | str, rate: int) -> float:
+    """Length of a base64 recording: a WAV says it, any other is taken to have `rate` bytes a second."""
+    source = _Base64(data)
+    head = source.read(0, 32)
+    told = int.from_bytes(head[28:32], "little") if head.startswith(b"RIFF") and head[8:12] == b"WAVE" else 0
+    return source.size / (told if told >= 1_000 else rate)
+
+
+def size_of_base64(data: bytes | str) -> int:
+    """Bytes that a base64 text stands for, roughly."""
+    return _Base64(data).size
+
+
 class _Base64:
     """Reads bytes at any offset of a base64 text, decoding only the groups that hold them."""
 
@@ -50,6 +86,11 @@ class _Base64:
         if opening.split() != [opening]:  # broken into lines: offsets would not fit
             self._data = b"".join(self._text(0, _WRAPPED_LIMIT).split())
             self._start = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes in all, roughly."""
+        return (len(self._data) - self._start) * 3 // 4
 
     def read(self, offset: int, length: int) -> bytes:
         """At most `length` bytes from `offset` on; fewer at the end, b"" where the text is no base64."""

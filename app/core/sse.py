@@ -8,16 +8,19 @@ Grammar: https://html.spec.whatwg.org/multipage/server-sent-events.html (data li
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-MAX_LINE = 1 << 20
-"""Bytes of one line that are kept; usage events are far smaller."""
+MAX_LINE = 128 << 10
+"""Bytes of one line that are kept; most usage events are far smaller."""
 ENDS = 64 << 10
 """Bytes at the end of something larger that are kept."""
-_USAGE = re.compile(r'(?<!\\)"(usage\w*)"\s*:\s*(?=\{)')
+LONGEST_USAGE, TRIED = 8 << 10, 16
+"""Bytes of one report, and how many places that look like one are tried."""
+_USAGE = re.compile(rb'"(usage\w*)"\s*:\s*(?=\{)')
 _DECODER = json.JSONDecoder()
 
 
@@ -50,9 +53,14 @@ class UsageLines:
 
 def usages(text: bytes) -> Iterator[dict[str, Any]]:
     """The objects called `usage…` in a JSON text whose beginning or end is missing, each under its name, last first."""
-    said = text.decode("utf-8", "replace")
-    for found in reversed([*_USAGE.finditer(said)]):
-        try:
-            yield {found[1]: _DECODER.raw_decode(said, found.end())[0]}
-        except (ValueError, RecursionError):
+    at = len(text)
+    for _ in range(TRIED):
+        at = text.rfind(b'"usage', 0, at)
+        if at < 0:
+            return
+        found = _USAGE.match(text, at)
+        if found is None or text[at - 1 : at] == b"\\":  # a word in somebody's text
             continue
+        told = text[found.end() : found.end() + LONGEST_USAGE].decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, RecursionError):
+            yield {found[1].decode("ascii", "replace"): _DECODER.raw_decode(told)[0]}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.media import Image
 from app.core.view import Facts
 
 
@@ -18,13 +19,15 @@ class Part:
     """One readable stretch of an item, for counting, transcripts and archives.
 
     kind       text; call (`name`, `text` = its arguments); result (`text`); reasoning; media (`text` = what it is, e.g. "image/png")
-    tokens     what a medium counts by the provider's formula; texts are counted from `text`
+    image      a picture: what it counts depends on the model
+    tokens     what any other medium counts by the provider's formula; texts are counted from `text`
     """
 
     kind: Literal["text", "call", "result", "reasoning", "media"]
     text: str
     name: str = ""
     tokens: int = 0
+    image: Image | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""Bodies on their way through: taking a request's body in, opening compressed ones, watching an answer for usage.
+"""Bodies on their way through: taking a request's body in, opening compressed ones.
 
-Nothing here changes what is forwarded. A compressed body is opened within a bound to be looked at; an answer is decoded in the copy only.
+Nothing here changes what is forwarded. A request's body is opened as a whole, within a bound; an answer piece by piece, in the copy that is
+looked at.
 """
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -13,15 +13,9 @@ from typing import Any, Protocol
 import brotli
 import zstandard
 
-from app.core import jsonspan
-from app.core.sse import ENDS, UsageLines, usages
 from app.errors import NotCompactable
-from app.formats.base import Format, Usage
 
 Receive = Callable[[], Awaitable[Any]]
-
-TAIL = 2_048
-"""Bytes at the end of a stream in which its last event names itself."""
 
 
 class ClientGone(Exception):
@@ -95,7 +89,7 @@ class _Gzip:
         return out
 
 
-_DECODERS: dict[str, Callable[[], _Decoder]] = {
+DECODERS: dict[str, Callable[[], _Decoder]] = {
     "gzip": _Gzip,
     "x-gzip": _Gzip,
     "deflate": _Deflate,
@@ -112,7 +106,7 @@ def codings(header: str) -> list[str]:
 def decoder_for(header: str) -> _Decoder | None:
     """For an answer that comes in pieces; None for no coding, and for one that can't be undone."""
     names = codings(header)
-    return _DECODERS[names[0]]() if len(names) == 1 and names[0] in _DECODERS else None
+    return DECODERS[names[0]]() if len(names) == 1 and names[0] in DECODERS else None
 
 
 _FAULTS = (zlib.error, brotli.error, zstandard.ZstdError, ValueError)
@@ -166,82 +160,3 @@ def _unzstd(body: bytes, most: int) -> bytes:
 _OPENERS: dict[str, Callable[[bytes, int], bytes]] = {
     "gzip": _gunzip, "x-gzip": _gunzip, "deflate": _inflate, "br": _unbrotli, "zstd": _unzstd,
 }  # fmt: skip
-
-
-class Watcher:
-    """Looks at a copy of an answer as it passes and gathers what the provider reports of usage. Never raises, never delays.
-
-    Of a stream its lines are read as they come, of any other answer only both ends are kept: a small one is read as a whole, in a larger or
-    broken one what it calls usage.
-    """
-
-    def __init__(self, form: Format, content_type: str, coding: str) -> None:
-        self.usage: Usage | None = None
-        self._form = form
-        names = [part.strip().lower() for part in coding.split(",") if part.strip().lower() not in ("", "identity")]
-        self._blind = any(name not in _DECODERS for name in names)
-        self._decoders = [] if self._blind else [_DECODERS[name]() for name in reversed(names)]
-        self._lines = UsageLines() if "event-stream" in content_type.lower() else None
-        self._start = b""
-        self._end = b""
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> None:
-        if self._blind:
-            return
-        try:
-            for decoder in self._decoders:
-                chunk = decoder.decompress(chunk)
-            self._feed(chunk)
-        except Exception:  # whatever it is, the answer goes on
-            self._blind = True
-
-    def _feed(self, chunk: bytes) -> None:
-        kept = TAIL
-        if self._lines is not None:
-            for payload in self._lines.feed(chunk):
-                self._take(payload)
-        else:
-            kept = ENDS
-            if self._size < ENDS:
-                self._start += chunk[: ENDS - self._size]
-            self._size += len(chunk)
-        self._end = chunk[-kept:] if len(chunk) >= kept else (self._end + chunk)[-kept:]
-
-    def end(self) -> None:
-        """That was all, or all that came."""
-        with contextlib.suppress(Exception):
-            if self._lines is not None:
-                for payload in self._lines.end():
-                    self._take(payload)
-            elif self._size > ENDS:
-                self._find(self._end)
-                if self.usage is None:
-                    self._find(self._start)
-            else:
-                self._take(self._start)
-
-    @property
-    def terminal(self) -> bool:
-        """Has the answer said that it is over? Clients leave right after that, which is no abort."""
-        return any(mark in self._end[-TAIL:] for mark in self._form.terminal)
-
-    def _take(self, payload: bytes) -> None:
-        if len(payload) > ENDS:
-            self._find(payload[-ENDS:])
-            return
-        try:
-            event = jsonspan.value(payload)
-        except NotCompactable:
-            self._find(payload)
-            return
-        for one in event if isinstance(event, list) else [event]:
-            self._add(self._form.usage(one))
-
-    def _find(self, text: bytes) -> None:
-        """The last report in a text that is no whole JSON text."""
-        self._add(next((told for found in usages(text) if (told := self._form.usage(found)) and told != Usage()), None))
-
-    def _add(self, found: Usage | None) -> None:
-        if found is not None:
-            self.usage = self._form.merge(self.usage, found) if self.usage else found

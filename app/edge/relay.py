@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from app.compactor import Compactor
-from app.edge.bodies import ClientGone, Watcher, take_body
+from app.edge.bodies import ClientGone, take_body
 from app.edge.exchange import Exchange, Receive, Refused, Send, Wiring
 from app.edge.forwarding import ask_upstream, failure
 from app.edge.headers import Headers, returned
@@ -26,6 +26,7 @@ from app.edge.record import RequestRecorder
 from app.edge.routing import Route
 from app.edge.second_chance import SecondChance
 from app.edge.upstream import Upstream
+from app.edge.watcher import Watcher
 from app.errors import NotCompactable, UpstreamFailed
 from app.formats import FORMATS
 from app.formats.base import Target
@@ -147,14 +148,13 @@ class Relay:
                 if watcher is not None:
                     watcher.feed(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if watcher is not None:
-                watcher.end()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             record.finished = True
         except httpx.TransportError as fault:
             raise failure(fault, "the upstream") from None
         finally:
             if watcher is not None:
+                watcher.end()
                 record.usage = watcher.usage
                 record.finished = record.finished or watcher.terminal
             await response.aclose()

@@ -13,7 +13,7 @@ from typing import Any
 from app.core.jsonspan import dump
 from app.core.view import Call, Result
 from app.formats.base import Part
-from app.formats.media import image_tokens
+from app.formats.media import document_tokens, image_of
 
 Block = dict[str, Any]
 
@@ -27,8 +27,8 @@ _CLEARABLE = frozenset({"text", "image", "document", "search_result", "browser_s
 """What a result may hold and lose; a tool_reference is not among them: it loads the tool that it names (A57)."""
 _SEALED = frozenset({"encrypted_content", "encrypted_stdout"})
 _UNREAD = _SEALED | {"type", "cache_control", "citations", "signature", "encrypted_index", "media_type", "file_id"}
-_DOCUMENT_BYTES, _DOCUMENT_TOKENS = 50_000, 1_500
-"""A page or so of PDF; how many there are can't be told from its base64."""
+_PAGE = 2_400
+"""Tokens of a page of PDF: its text and a picture of it; source: …/build-with-claude/pdf-support (7,000 for three pages)."""
 
 
 def blocks_of(content: Any) -> list[Block] | None:
@@ -116,9 +116,7 @@ def readable(value: Any, kind: Any) -> Iterator[Part]:
         source = value.get("source")
         if value.get("type") == "image":
             given = source if isinstance(source, dict) else {}
-            yield Part(
-                "media", string(given.get("media_type")) or "image", tokens=image_tokens("anthropic", given.get("data"))
-            )
+            yield Part("media", string(given.get("media_type")) or "image", image=image_of(given.get("data")))
             return
         if isinstance(source, dict):
             yield from _document(source, kind)
@@ -132,10 +130,9 @@ def readable(value: Any, kind: Any) -> Iterator[Part]:
 def _document(source: Mapping[str, Any], kind: Any) -> Iterator[Part]:
     data = source.get("data")
     if source.get("type") == "base64" and isinstance(data, str):
-        pages = 1 + len(data) * 3 // 4 // _DOCUMENT_BYTES
-        yield Part("media", string(source.get("media_type")) or "document", tokens=pages * _DOCUMENT_TOKENS)
+        yield Part("media", string(source.get("media_type")) or "document", tokens=document_tokens(data, _PAGE))
     elif data is None and source.get("content") is None:
-        yield Part("media", "document", tokens=_DOCUMENT_TOKENS)
+        yield Part("media", "document", tokens=document_tokens(None, _PAGE))
     else:
         yield from readable(source["content"] if data is None else data, kind)
 

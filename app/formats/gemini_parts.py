@@ -14,15 +14,16 @@ from typing import Any
 from app.core.jsonspan import Path, dump
 from app.core.view import Call, Result
 from app.formats.base import Part
-from app.formats.media import image_tokens
+from app.formats.media import FILM_RATE, SOUND_RATE, document_tokens, image_of, recording_tokens
 
 _CALLS = ("functionCall", "toolCall", "executableCode")
 _ANSWERS = ("functionResponse", "toolResponse", "codeExecutionResult")
 _MEDIA = ("inlineData", "fileData")
 _DATA = frozenset({"text", *_CALLS, *_ANSWERS, *_MEDIA})
 _ABOUT = frozenset({"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"})
-_MEDIA_TOKENS = 258 * 5
-"""Pages, sound and film whose length we don't know; source: https://ai.google.dev/gemini-api/docs/tokens (258 a page)."""
+_PAGE, _SOUND, _FILM = 560, 32, 300
+"""Tokens of a page (258 before Gemini 3), of a second of sound, of a second of film with its sound; source:
+https://ai.google.dev/gemini-api/docs/tokens, …/media-resolution"""
 
 
 def dicts(parts: Any) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ def parts_of(parts: Iterable[Any]) -> Iterator[Part]:
                 yield from parts_of(dicts(answer.get("parts")))
         for key in _MEDIA:
             if isinstance(medium := known.get(key), dict):
-                yield _medium(camel(medium))
+                yield _medium(camel(medium), known.get("mediaResolution"))
         if not is_known(part):
             yield Part("text", json_text(part))
 
@@ -162,11 +163,16 @@ def _spelled(part: Any, key: str) -> Iterator[str]:
             yield name
 
 
-def _medium(data: Mapping[str, Any]) -> Part:
-    kind = string(data.get("mimeType")) or "file"
-    return Part(
-        "media", kind, tokens=image_tokens("gemini", data.get("data")) if kind.startswith("image/") else _MEDIA_TOKENS
-    )
+def _medium(data: Mapping[str, Any], resolution: Any) -> Part:
+    kind, content = string(data.get("mimeType")) or "file", data.get("data")
+    what = kind.partition("/")[0]
+    if what == "image":
+        level = resolution.get("level") if isinstance(resolution, dict) else resolution
+        return Part("media", kind, image=image_of(content, string(level)))
+    if what in ("audio", "video"):
+        second, rate = (_SOUND, SOUND_RATE) if what == "audio" else (_FILM, FILM_RATE)
+        return Part("media", kind, tokens=recording_tokens(content, second, rate))
+    return Part("media", kind, tokens=document_tokens(content, _PAGE))
 
 
 def _answer_text(answer: Any) -> str:

@@ -17,7 +17,7 @@ from app.core.notes import BARE, is_note
 from app.core.view import Call, Clearing, Facts, Result, Role
 from app.formats import wording
 from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
-from app.formats.media import image_tokens, media_name
+from app.formats.media import document_tokens, image_of, media_name, recording_tokens
 
 _PATH = re.compile(r"/chat/completions/?$")
 _ROLES: dict[str, Role] = {
@@ -34,7 +34,8 @@ _STOPS = {"length": "truncated", "model_length": "truncated", "content_filter": 
 _DEPLOYMENT = re.compile(r"(?<=/deployments/)[^/]+")
 _THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 """How servers without a reasoning parser show what a model thought first."""
-_MEDIA_TOKENS, _FILE_BYTES = 1_500, 50_000
+_PAGE, _SECOND = 1_500, 10
+"""Tokens of a page of PDF (its text and a picture of it) and of a second of sound."""
 """A file counts so many tokens for each so many bytes: about a page."""
 
 
@@ -141,11 +142,14 @@ class OpenAIChat:
         if image is not None:
             url = image.get("url") if isinstance(image, dict) else image
             detail = _string(image.get("detail")) if isinstance(image, dict) else ""
-            return Part("media", media_name(url, "image"), tokens=image_tokens("openai", url, detail))
+            return Part("media", media_name(url, "image"), image=image_of(url, detail))
+        sound = block.get("input_audio")
+        if isinstance(sound, dict):
+            return Part("media", "input_audio", tokens=recording_tokens(sound.get("data"), _SECOND))
         given = block.get("file")
-        data = _string(given.get("file_data")) if isinstance(given, dict) else ""
-        pages = 1 + len(data) * 3 // 4 // _FILE_BYTES
-        return Part("media", media_name(data, _string(block.get("type")) or "file"), tokens=pages * _MEDIA_TOKENS)
+        data = given.get("file_data") if isinstance(given, dict) else None
+        name = media_name(data, _string(block.get("type")) or "file")
+        return Part("media", name, tokens=document_tokens(data, _PAGE))
 
     def fixed(self, fields: Mapping[str, Any]) -> Iterator[Part]:
         for key in ("tools", "functions", "response_format"):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from app.core.jsonspan import dump
 from app.core.view import Call, Result
 from app.formats.base import Part
-from app.formats.media import image_tokens, media_name
+from app.formats.media import document_tokens, image_of, media_name
 
 CALLS: dict[str, tuple[str, str, bool]] = {
     "function_call": ("", "arguments", True),
@@ -52,7 +52,8 @@ STANDING: dict[str, str] = {"mcp_list_tools": "tools", "additional_tools": "tool
 COMPACTIONS = frozenset({"compaction", "compaction_summary", "context_compaction", "compaction_trigger"})
 """What the provider's own compaction leaves or asks for (R33, R37)"""
 
-_MEDIA_TOKENS = 1_500
+PAGE = 1_500
+"""Tokens of a page of PDF: its text and a picture of it; source: https://developers.openai.com/api/docs/guides/pdf-files (no figure is told)."""
 
 
 def kind_of(item: Any) -> str:
@@ -112,7 +113,7 @@ def parts_of(item: Any) -> Iterator[Part]:
         called, answered = HOSTED[kind]
         yield Part("call", json_text(item.get(called)), string(item.get("name")) or kind.removesuffix("_call"))
         if kind == "image_generation_call":
-            yield Part("media", "image", tokens=image_tokens("openai", item.get("result")))
+            yield Part("media", "image", image=image_of(item.get("result")))
         elif item.get(answered) is not None:
             yield Part("result", json_text(item[answered]))
     elif kind in STANDING:
@@ -140,9 +141,10 @@ def _block(block: Any, kind: Literal["text", "result"]) -> Iterator[Part]:
     elif "image_url" in block or shape in ("input_image", "computer_screenshot"):
         url = block.get("image_url")
         url = url.get("url") if isinstance(url, dict) else url
-        yield Part("media", media_name(url, "image"), tokens=image_tokens("openai", url, string(block.get("detail"))))
+        yield Part("media", media_name(url, "image"), image=image_of(url, string(block.get("detail"))))
     elif shape in ("input_file", "input_audio"):
-        yield Part("media", shape.removeprefix("input_"), tokens=_MEDIA_TOKENS)
+        data = block.get("file_data")
+        yield Part("media", media_name(data, shape.removeprefix("input_")), tokens=document_tokens(data, PAGE))
     elif "encrypted_content" not in block:
         yield Part(kind, json_text(block))
 

@@ -78,7 +78,7 @@ def condense(
     gone = frozenset(leaving)
     told = [stretch for at in sorted(gone) for stretch in stretches(history[at], at)]
     places = [Stretch("result", "", place.at, tuple(lines_of(place.text))) for place in cleared]
-    room = _at_most(room, [*(line for stretch in (*told, *places) for line in stretch.lines)], count)
+    room = _at_most(room, [*(part.text for at in gone for part in history[at].parts), *(place.text for place in cleared)], count)
     asked = [stretch for stretch in told if stretch.text]
     most_asked = min(keep_user_messages, int(room * REQUESTS_SHARE))
     whole = [asked[at] for at in newest([stretch.text for stretch in asked], most_asked, count)]
@@ -116,6 +116,6 @@ def condense(
     return shown(fitting) if fitting >= 0 else Condensed("", ("",) * len(places))
 
 
-def _at_most(room: int, lines: Sequence[str], count: Callable[[str], int]) -> int:
+def _at_most(room: int, texts: Sequence[str], count: Callable[[str], int]) -> int:
     """No more room than the original took. Where it is far larger, that need not be counted."""
-    return min(room, sum(map(count, lines))) if sum(map(len, lines)) <= 8 * room else room
+    return min(room, sum(map(count, texts))) if sum(map(len, texts)) <= 8 * room else room

@@ -21,7 +21,11 @@ LONGEST = 200
 _SEPARATORS = "\"'`<>()[]{},;|*!?=…“”‘’«»「」『』（）、。，；：！？・।؟،؛"
 _TABLE = str.maketrans(dict.fromkeys(_SEPARATORS, " "))
 _EDGES = ".:-_/\\#@&%$+~^"
-_SEGMENTS = re.compile(rf".{{1,{SEGMENT}}}(?:(?<=[\s,;.!?。、，；])|$)|.{{{SEGMENT}}}")
+_MARKED = r"(?<=[,;.!?。、，；])(?=[\s\"'\[{]|[^\x00-\x7f])"
+_SEGMENTS = re.compile(
+    rf".{{1,{SEGMENT}}}$|.{{{SEGMENT // 2},{SEGMENT}}}{_MARKED}|.{{1,{SEGMENT}}}(?<=\s)|.{{{SEGMENT}}}", re.DOTALL
+)
+"""The rest of the line; else up to a mark; else up to a gap; else just so much."""
 _NUMBERED = re.compile(r"\s*\d+(?:→|\t|[:|] |\| | {2,})")
 _CAMEL = re.compile(r"[a-z\d][A-Z]")
 

@@ -61,7 +61,7 @@ class Material:
         self._take(ranked, self._chosen(exact, min(values, int(room * VALUES_SHARE))), weights)
         self._take(ranked, self._chosen(weights, room - self._cost(ranked)), weights)
         left = room - self._cost(ranked)
-        for at in sorted(self._last.values(), reverse=True):
+        for at in (*self._steps(left), *sorted(self._last.values(), reverse=True)):
             if left < LEAST:
                 break
             if at not in ranked:

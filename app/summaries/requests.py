@@ -82,6 +82,9 @@ def sections_of(summary: str) -> Iterator[tuple[str, str]]:
         line = lines[at]
         at += 1
         if line == REQUESTS:
+            if any(body):
+                yield heading, "\n".join(body)
+            heading, body = "", []
             while at < len(lines) and (head := _HEAD.fullmatch(lines[at])):
                 size = int(head[1]) if len(head[1]) < 8 else len(lines)
                 yield REQUESTS, "\n".join(lines[at + 1 : at + 1 + size])

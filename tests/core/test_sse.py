@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.sse import MAX_LINE, UsageLines
+from app.core.sse import ENDS, MAX_LINE, UsageLines, usages
 
 STREAM = (
     b"event: message_start\n"
@@ -57,13 +57,40 @@ def test_a_last_line_without_an_end_counts_at_the_end() -> None:
     assert fed(b"") == []
 
 
-def test_a_line_beyond_the_bound_is_skipped_and_what_follows_is_found() -> None:
-    long = b'data: {"usage":"' + b"x" * MAX_LINE
+def test_of_a_line_beyond_the_bound_the_end_is_kept_and_what_follows_is_found() -> None:
+    long = b'data: {"output":"' + b"x" * MAX_LINE
     lines = UsageLines()
     assert lines.feed(long) == []
     assert lines.feed(b'data: {"usage":1}') == []  # still the same line
-    assert lines.feed(b'"}\ndata: {"usage":2}\n') == [b'{"usage":2}']
+    end, after = lines.feed(b'","usage":{}}\ndata: {"usage":2}\n')
+    assert end == b"x" * ENDS + b'data: {"usage":1}","usage":{}}'
+    assert after == b'{"usage":2}'
+    assert lines.feed(b'data: {"usage":3}\n') == [b'{"usage":3}']
     assert fed(long, b"y" * 10) == []
+    assert fed(long, b"\n" + STREAM) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            b'lo","usage": {"input_tokens": 7, "details": {"a": 1}}, "user": null}',
+            [{"usage": {"input_tokens": 7, "details": {"a": 1}}}],
+        ),
+        (
+            b'[{"usageMetadata": {"a": 1}},{"usageMetadata":{"a": 2}}, {"usa',
+            [{"usageMetadata": {"a": 2}}, {"usageMetadata": {"a": 1}}],
+        ),
+        (b'{"usage": {"a": 1}, "usage": {"a":', [{"usage": {"a": 1}}]),
+        (rb'"text": "say \"usage\": {\"a\": 1}", "usage": null', []),
+        (b'"usage": 7, "usage": [1], "using": {}', []),
+        (b"", []),
+        (b'\xff\xfe"usage": {}', [{"usage": {}}]),
+        (b'"usage":' + b'{"a":' * 100_000, []),
+    ],
+)
+def test_usage_in_what_is_no_whole_text(text: bytes, found: list[dict[str, object]]) -> None:
+    assert [*usages(text)] == found
 
 
 def test_what_is_kept_is_bounded() -> None:

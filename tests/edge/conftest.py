@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from app.core import tokens
 from app.edge import memory
 from app.edge.upstream import dial, transport
 
@@ -31,6 +32,11 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setattr(transport, "trusted", trusted)
-    monkeypatch.setattr(
-        memory, "settle", lambda: None
-    )  # a full collection for each app, and of use to a long-lived process only
+    # A full collection of garbage, of use to a long-lived process only.
+    monkeypatch.setattr(memory, "settle", lambda: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tokeniser() -> None:
+    """Loaded before any test, so that none has to wait for it within its time limit."""
+    tokens.preload()

@@ -24,7 +24,10 @@ from tests.strict.server import Rejection, StrictProvider
 os.environ.update(LANGSMITH_TRACING="false", LANGCHAIN_TRACING_V2="false", LITELLM_LOCAL_MODEL_COST_MAP="True")
 os.environ.update(HF_HUB_OFFLINE="1")
 
-pytestmark = pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The model:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Items? .* using the `ReadOnly`:UserWarning"),  # LiteLLM's own types
+]
 
 WINDOW = 5_000  # tokens, of the provider and as compactd is told
 SYSTEM = "You read books, page by page."
@@ -40,7 +43,7 @@ class Book:
         self.asked: list[int] = []
         self.read: list[int] = []
 
-    def model(self, form: str, body: dict[str, Any]) -> Reply:
+    def model(self, _form: str, body: dict[str, Any]) -> Reply:
         last = (body.get("messages") or body["input"])[-1]
         if "The last page." in json.dumps(last):
             return Reply(f"Read up to page {self.asked[-1]}.")
@@ -173,7 +176,13 @@ streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 async def talking(
     kind: type[Any], form: str, provider: StrictProvider, book: Book, strategy: str = "tool_result_clearing"
 ) -> AsyncIterator[tuple[Any, Running]]:
-    policy = {"name": "low", "strategy": strategy, "trigger_threshold": 0.7, "target_threshold": 0.4}
+    policy = {
+        "name": "low",
+        "strategy": strategy,
+        "trigger_threshold": 0.7,
+        "target_threshold": 0.4,
+        "clear_at_least": 0,
+    }
     async with provider.serve() as url:
         settings = configured(url, policies=[policy], models={"*": {"context_window": WINDOW}})
         async with compactd(settings, patience=60) as proxy:
@@ -195,7 +204,8 @@ async def test_plain_and_streamed_turns(kind: type[Any], form: str) -> None:
         said = [await talk.ask(f"Question {number}?", stream=number % 2 == 1) for number in range(4)]
     first = int(said[0].split()[1])
     assert said == [f"Read {first + 2 * number} items." for number in range(4)]
-    assert [bool(seen.body and seen.body.get("stream")) for seen in provider.requests] == [False, True] * 2
+    always = (kind, form) == (PydanticAI, "anthropic-messages")  # it streams, and hands out the whole
+    assert [bool(seen.body and seen.body.get("stream")) for seen in provider.requests] == [always, True] * 2
     clean(provider, form)
 
 
@@ -216,20 +226,20 @@ async def test_tool_loop(kind: type[Any], form: str, stream: bool) -> None:
 @every
 @pytest.mark.parametrize(("stream", "strategy"), [(False, "sliding_window"), (True, "tool_result_clearing")])
 async def test_session_past_the_trigger(kind: type[Any], form: str, stream: bool, strategy: str) -> None:
-    """Twice the window is read; the provider is never asked for more than it, and the SDK goes on as if nothing were."""
+    """Nearly three times the window is read; the provider is never asked for more than it, and the SDK goes on as if nothing were."""
     book = Book(steps=3)
     provider = StrictProvider(answer=book.model, window=WINDOW)
     async with talking(kind, form, provider, book, strategy) as (talk, proxy):
-        for number in range(1, 4):
+        for number in range(1, 5):
             assert await talk.ask(f"Question {number}: what comes next?", stream) == f"Read up to page {3 * number}."
         assert "compactd_faults_total{" not in proxy.app.metrics.text().decode()
         assert f'strategy="{strategy}"' in proxy.app.metrics.text().decode()
-    assert book.read == book.asked == list(range(1, 10))
+    assert book.read == book.asked == list(range(1, 13))
     clean(provider, form)
     after = [seen for seen in provider.requests if compacted(seen.body)]
-    assert len(after) > len(provider.requests) // 2
+    assert len(after) >= len(provider.requests) // 2
     assert max(seen.tokens for seen in provider.requests) < WINDOW
-    assert b"Question 3" in provider.requests[-1].raw
+    assert b"Question 4" in provider.requests[-1].raw
 
 
 CLASSES = {
@@ -244,7 +254,7 @@ CLASSES = {
 async def test_an_error_of_the_provider_is_of_the_sdks_own_class(kind: type[Any], form: str, stream: bool) -> None:
     """In a session that is compacted by then; the provider is asked once, and the session goes on after it."""
     rejection: Rejection | None = None
-    book = Book(steps=4)
+    book = Book(steps=6)
     provider = StrictProvider(answer=book.model, window=WINDOW, reject=lambda _: rejection)
     module, name = CLASSES[kind.__name__][form.split("-")[0]]
     async with talking(kind, form, provider, book) as (talk, _):

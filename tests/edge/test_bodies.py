@@ -12,10 +12,11 @@ from typing import Any
 import brotli
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.edge.bodies import TAIL, ClientGone, Watcher, open_coding, take_body
+from app.edge.bodies import ClientGone, open_coding, take_body
+from app.edge.watcher import TAIL, Watcher
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.base import Usage
@@ -59,6 +60,7 @@ async def test_client_gone_in_the_body() -> None:
 
 
 @pytest.mark.parametrize("coding", PACK)
+@settings(deadline=None)
 @given(data=st.binary(max_size=2_000))
 def test_opening_is_the_reverse_of_packing(coding: str, data: bytes) -> None:
     assert open_coding(PACK[coding](data), coding, 2_000) == data
@@ -66,6 +68,7 @@ def test_opening_is_the_reverse_of_packing(coding: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("coding", PACK)
+@settings(deadline=None)
 @given(data=st.binary(max_size=300), cut=st.integers(0, 300), flip=st.integers(0, 300))
 def test_damaged_bodies_are_refused_or_read_and_nothing_else(coding: str, data: bytes, cut: int, flip: int) -> None:
     packed = bytearray(PACK[coding](data))[: max(1, cut)]
@@ -154,6 +157,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("form", STREAMS)
+@settings(deadline=None)
 @given(size=st.integers(1, 400))
 def test_usage_is_found_at_any_split(form: str, size: int) -> None:
     data, usage = STREAMS[form]
@@ -205,6 +209,7 @@ def test_tail_is_short() -> None:
     assert not watcher.terminal
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.binary(max_size=60), max_size=8),
     st.sampled_from(list(FORMATS)),

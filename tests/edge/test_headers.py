@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.edge.headers import (
@@ -42,6 +42,7 @@ def sent(
     return pairs[1:]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(names, values), max_size=12))
 def test_everything_but_hop_by_hop_headers_passes_in_order_both_ways(raw: list[Pair]) -> None:
     kept = [pair for pair in raw if pair[0] not in HOP]
@@ -52,6 +53,7 @@ def test_everything_but_hop_by_hop_headers_passes_in_order_both_ways(raw: list[P
     ] + TOLD
 
 
+@settings(deadline=None)
 @given(st.lists(names, min_size=1, max_size=5), st.sampled_from([b",", b", ", b" ,\t"]))
 def test_what_connection_names_stays_here(named: list[bytes], comma: bytes) -> None:
     raw = [(b"connection", comma.join(name.upper() for name in named)), *((name, b"v") for name in named)]

@@ -12,6 +12,7 @@ import pytest
 from tests.edge.talks import HISTORY, Talk, compacted
 from tests.edge.wire import Answer, Running, compactd, configured
 from tests.strict import errors
+from tests.strict.answers import Reply
 from tests.strict.server import Rejection, Seen, StrictProvider
 
 LOW = {
@@ -257,3 +258,26 @@ async def test_overflow_inside_a_stream_passes_as_it_is() -> None:
     assert answer.status == 200
     assert b"response.failed" in answer.body
     assert len(provider.requests) == 1
+
+
+async def test_reasoning_that_was_made_behind_a_compaction_is_dropped_where_that_is_undone() -> None:
+    """It fits no other prefix (AB1): the client's own request would be refused for it, though it did nothing wrong."""
+    more = {"thinking": {"type": "adaptive"}, "max_tokens": 2_048}
+    provider = StrictProvider(answer=lambda *_: Reply("So it is.", thinking="Let me see."), binds_thinking=True)
+    async with between(provider, LOW) as proxy:
+        talk = Talk("anthropic-messages", model="claude-opus-5-1").ask("Read.").rounds(8).say("Read.").ask("And?")
+        answer = await proxy.ask(talk.request(**more))
+        assert answer.told == ("compacted", "threshold")
+        talk.heard(json.loads(answer.body))
+        talk.ask("And now?")
+        asked = len(provider.requests)
+        provider.reject = refusing()
+        answer = await proxy.ask(talk.request(**more))
+        assert labels(answer) == (200, "failed", "bound_reasoning_dropped")
+    compacted_one, own, dropping = provider.requests[asked:]
+    assert (compacted_one.status, own.status, dropping.status) == (400, 400, 200)
+    assert own.raw == talk.request(**more).partition(b"\r\n\r\n")[2]
+    assert dropping.body is not None
+    assert dropping.body["thinking"]["block_binding"] == {"prefix_mismatch_behavior": "drop_block"}
+    assert {**dropping.body, "thinking": more["thinking"]} == own.body
+    assert dropping.dropped_thinking == 1

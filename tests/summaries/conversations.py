@@ -8,6 +8,9 @@ from app.core.view import Facts
 from app.summaries.recap import recap
 
 
+tokens.preload("o200k_base")
+
+
 def count(text: str) -> int:
     return tokens.count(text, "o200k_base")
 
