@@ -19,7 +19,7 @@ from app.core import jsonspan, rules, tokens
 from app.core.view import EntryCache, View, chain, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
-from app.formats.media import ImageCost, image_cost
+from app.formats.media import media_cost
 from app.formats.reading import Reader
 from app.keeping import Keeper
 from app.ports import ArchiveSink, Counter, Recorder, SharedStore, Summarizer
@@ -54,8 +54,7 @@ class Compactor:
         self._recorder = recorder
         self._shaping = Shaping()
         self._cache = EntryCache()
-        self._readers: dict[tuple[str, str, ImageCost], Reader] = {}
-        self._images: dict[frozenset[str], ImageCost] = {}
+        self._readers: dict[tuple[str, str, frozenset[str]], Reader] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
 
     async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
@@ -188,14 +187,18 @@ class Compactor:
     # Looking
 
     def _reader(self, ask: Ask) -> Reader:
+        """Models that count alike share one."""
         model = ask.model
-        images = self._images.get(model.quirks)
-        if images is None:
-            images = self._images[model.quirks] = image_cost(model.fact)
-        key = (ask.format, model.encoding, images)
-        if key not in self._readers:
-            self._readers[key] = Reader(FORMATS[ask.format], model.encoding, self._cache, images)
-        return self._readers[key]
+        key = (ask.format, model.encoding, model.quirks)
+        reader = self._readers.get(key)
+        if reader is None:
+            media = media_cost(model.fact)
+            others = (
+                other for (*kind, _), other in self._readers.items() if kind == [*key[:2]] and other.media == media
+            )
+            reader = next(others, None) or Reader(FORMATS[ask.format], model.encoding, self._cache, media)
+            self._readers[key] = reader
+        return reader
 
     def _short(self, ask: Ask, about: int) -> Outcome:
         """Nothing can apply to a request that can't come near the trigger: no count, no look into the store."""

@@ -144,7 +144,7 @@ def scale_of(chain: Sequence[bytes], session: Session | None, model: Model) -> S
     """From the longest prefix of this conversation that the model's provider has reported on, and from what this session has seen of the
     model so far; where there is nothing, from what is known of its tokeniser."""
     marks = [mark for mark in session.usages if mark.model == model.name] if session else []
-    unseen, ratio = _fitted(marks, model.fact("token_ratio", 1.0))
+    unseen, ratio = _fitted(marks, model.fact("token_ratio", 1.0) or 1.0)
     known = {mark.chain: mark for mark in reversed(marks)}
     mark = next((known[link] for link in reversed(chain) if link in known), None) if known else None
     if mark is None:

@@ -10,7 +10,7 @@ near it in the forwarded request too, so that a bare list of values does not pas
 Which strings are distinctive is told by their characters and by the tokenizer, not by a word list, so it holds for every language:
 
 - the assistant's text and call arguments are broken at white space, quotes, brackets, commas and sentence marks; of each run the longest
-  piece counts that stood in the history: the whole, else its parts between slashes, else between other joints
+  piece counts that stood in the history: the whole, else its parts between colons, else between slashes, else between other joints
 - a piece counts if it is a URL, a path, a number of three digits or more, an identifier (letters and digits mixed, or joined inside by
 one of
   _ . - : @ # &, or in camel case), or a rare word: letters only, four or more, which the tokenizer knows neither as it is nor in lower case
@@ -40,7 +40,7 @@ NEIGHBOURS, NEAR, PLACES = 3, 200, 40
 
 _RUN = re.compile(r"[^\s\"'`<>()\[\]{},;|*!?=…“”‘’«»「」『』（）、。，；：！？]+")
 _EDGES = ".:-_/\\#@&%$+~^"
-_JOINTS = (re.compile(r"[/\\]"), re.compile(r"[:.@#&%$+~^]"), re.compile("-"))
+_JOINTS = (re.compile("[:#&]"), re.compile(r"[/\\]"), re.compile(r"[.@%$+~^]"), re.compile("-"))
 _LISTED = re.compile(r"^ *\d+(?:→|\t)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _CAMEL = re.compile(r"[a-z][A-Z]")

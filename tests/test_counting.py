@@ -26,9 +26,10 @@ from app.counting import (
     tiny,
 )
 from app.formats import FORMATS
+from app.formats.media import media_cost
 from app.formats.reading import Opened, Reader, open_body
 from app.ports import Session, UsageMark
-from app.registry import Model
+from app.registry import Model, Registry
 from tests.story import House, Talk, counted, policy, words
 
 FORM = FORMATS["openai-chat"]
@@ -72,13 +73,19 @@ def test_the_bound_counts_pictures_at_their_figure() -> None:
     assert len(body.body) < view.tokens <= limit
 
 
-def test_tiny_is_a_proof_even_for_pictures() -> None:
-    """A reference of some sixty bytes may stand for a picture of 3,000 tokens."""
-    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}
-    reader, body, view = opened(Talk(*[picture] * 50))
+@pytest.mark.parametrize(
+    "model", ["gpt-4o", "gpt-4o-mini", "gpt-5.6", "claude-opus-4-8", "gemini-2.5-pro", "gemini-3-pro-preview"]
+)
+def test_tiny_is_a_proof_even_for_pictures(model: str) -> None:
+    """A reference of some sixty bytes may stand for a picture of many thousand tokens."""
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x.y/z"}}]}
+    media = media_cost(Registry({}, lambda _: None).lookup(model).fact)
+    body = open_body(FORM, Talk(*[picture] * 50).body)
+    reader = Reader(FORM, "o200k_base", EntryCache(), media)
+    view = View(body.raws, reader.entries(body.raws))
     reader.count(view.raws, view.entries)
-    assert not tiny(body, view.tokens)
-    assert tiny(body, 10_000_000)
+    assert not tiny(body, view.tokens, reader.reference)
+    assert tiny(body, 10_000_000, reader.reference)
 
 
 def test_what_is_not_counted_is_guessed_at_a_quarter_of_its_bytes() -> None:

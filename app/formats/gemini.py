@@ -188,8 +188,9 @@ class Gemini:
     def merge(self, earlier: Usage, later: Usage) -> Usage:
         """The last report is the whole (U12), of what it tells at all."""
         return Usage(
-            later.input or earlier.input, later.output or earlier.output, later.cache_read or earlier.cache_read
-        )
+            later.input or earlier.input, later.output or earlier.output,
+            later.cache_read or earlier.cache_read, later.cache_write or earlier.cache_write,
+        )  # fmt: skip
 
     def overflow(self, status: int, body: bytes) -> int | None:
         """E8, also in the array of a stream that is no event stream; Vertex has words of its own."""

@@ -1,12 +1,12 @@
 """What media cost the model, by each provider's published formula.
 
 A picture never counts by the length of its base64. What it does count depends on the model, not on the wire format, so formats only say
-how large it is, and `ImageCost` makes tokens of that from the facts of the model's registry row. Pages and recordings count by figures of
+how large it is, and `MediaCost` makes tokens of that from the facts of the model's registry row. Pages and recordings count by figures of
 the format's own provider. Where the bytes are not in the request (a URL, a file id) or can't be understood, a usual size stands in.
 
-source: https://developers.openai.com/api/docs/guides/images-vision (tiles of 512 px or patches of 32 px), https://platform.claude.com/docs/en/
-build-with-claude/vision (patches of 28 px), …/pdf-support, https://ai.google.dev/gemini-api/docs/tokens (tiles; 32 a second of sound, 300 of
-film), …/media-resolution (Gemini 3; pages)
+source: https://developers.openai.com/api/docs/guides/images-vision (tiles of 512 px, or patches of 32 px),
+https://platform.claude.com/docs/en/build-with-claude/vision (patches of 28 px), …/pdf-support,
+https://ai.google.dev/gemini-api/docs/tokens (tiles; a second of sound, of film), …/media-resolution (Gemini 3; pages)
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from app.core.media import Image, image_size, pdf_pages, seconds, size_of_base64
+from app.core.transcript import Part
 
 USUAL = Image(1024, 1024)
 """A picture of which nothing is known."""
@@ -35,10 +36,11 @@ HIGH_PATCHES, HIGH_EDGE, LOW_EDGE = 2_500, 2_048, 512
 
 
 @dataclass(frozen=True, slots=True)
-class ImageCost:
-    """What a model charges for pictures. The fields are the registry's facts `image_…`, 0 where the model has none; the first way that has
-    its facts is the model's."""
+class MediaCost:
+    """What a model charges for media. The fields are the registry's facts `image_…`, 0 where the model has none; the first way that has its
+    facts is the model's. `ratio` is how many of its tokens there are for a local one: figures of its provider are on its own scale."""
 
+    ratio: float = 1.0
     tokens: float = 0
     crop: float = 0
     max_tokens: float = 0
@@ -48,8 +50,13 @@ class ImageCost:
     tile: float = 170
     base: float = 85
 
-    def of(self, image: Image) -> int:
-        """Tokens."""
+    def of(self, part: Part) -> int:
+        """Local tokens of a medium, 0 for any other part."""
+        charged = self.charged(part.image) if part.image else part.tokens
+        return math.ceil(charged / self.ratio)
+
+    def charged(self, image: Image) -> int:
+        """The provider's tokens."""
         width, height = (image.width, image.height) if image.width and image.height else (USUAL.width, USUAL.height)
         if self.tokens:
             return math.ceil(self.tokens * SHARES.get(image.detail, 1.0))
@@ -61,11 +68,18 @@ class ImageCost:
             return math.ceil(self.patch * _patches(width, height, self.max_patches or math.inf, image.detail))
         return int(self.base + (0 if image.detail == "low" else self.tile * _tiles(width, height)))
 
+    @property
+    def reference(self) -> int:
+        """Local tokens that may stand behind a mere reference to a medium."""
+        return max(self.of(Part("media", "", image=Image())), self.of(Part("media", "", tokens=UNKNOWN)))
 
-def image_cost(fact: Callable[[str, float], float]) -> ImageCost:
+
+def media_cost(fact: Callable[[str, float], float]) -> MediaCost:
     """Of a model whose facts are asked for by name, with what holds where there is none."""
-    default = ImageCost()
-    return ImageCost(**{field.name: fact(f"image_{field.name}", getattr(default, field.name)) for field in fields(ImageCost)})
+    usual = MediaCost()
+    names = [field.name for field in fields(MediaCost) if field.name != "ratio"]
+    facts = {name: fact(f"image_{name}", getattr(usual, name)) for name in names}
+    return MediaCost(ratio=fact("token_ratio", 1.0) or 1.0, **facts)
 
 
 def _crops(width: int, height: int) -> int:

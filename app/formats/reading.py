@@ -18,16 +18,15 @@ import xxhash
 from msgspec import UNSET, Raw
 
 from app.core import jsonspan, tokens
-from app.core.media import Image
 from app.core.view import Edited, Entry, EntryCache, Facts, Slice, known_entries, raw_bytes
 from app.errors import NotCompactable
 from app.formats.base import Format, Part
-from app.formats.media import UNKNOWN, ImageCost
+from app.formats.media import MediaCost
 
 ITEM_OVERHEAD = 4
 """Tokens that a provider adds around one item (roles, separators); source: the OpenAI cookbook's counting recipe."""
-TILES = ImageCost()
-"""What a model charges for pictures of which nothing else is known."""
+USUAL = MediaCost()
+"""What a model charges of which nothing is known."""
 REWRITTEN_BYTES = 32 << 20
 """What a reader remembers of rewritten items before it begins anew."""
 
@@ -102,16 +101,15 @@ def _open_slowly(form: Format, body: bytes) -> Opened:
 
 
 class Reader:
-    """Entries and counts for one format and encoding, and for models that charge the same for pictures."""
+    """Entries and counts for one format and encoding, and for models that charge the same for media."""
 
-    def __init__(self, form: Format, encoding: str, cache: EntryCache, images: ImageCost = TILES) -> None:
+    def __init__(self, form: Format, encoding: str, cache: EntryCache, media: MediaCost = USUAL) -> None:
         self.format = form
         self.encoding = encoding
-        self.reference = max(UNKNOWN, images.of(Image()))
-        """tokens that may stand behind a reference to a medium at most"""
-        self._images = images
+        self.media = media
+        self.reference = media.reference
         self._cache = cache
-        self._seed = cache.seed(f"{form.name} {encoding} {images}")
+        self._seed = cache.seed(f"{form.name} {encoding} {media}")
         self._fixed_seed = cache.seed(f"{form.name} {encoding} fixed")
         self._rewritten: dict[tuple[bytes, Edited], bytes] = {}
         self._rewritten_size = 0
@@ -137,7 +135,7 @@ class Reader:
     def _read(self, raw: Slice) -> Entry:
         item = jsonspan.value(raw)
         parts = [*self.format.parts(item)]
-        media = sum(map(self._medium, parts))
+        media = sum(map(self.media.of, parts))
         thinks = any(part.kind == "reasoning" for part in parts)
         return Entry(self.format.facts(item), fingerprint(self.format.canonical(item)), media=media, thinks=thinks)
 
@@ -149,12 +147,8 @@ class Reader:
 
     def tokens_of(self, parts: Iterable[Part]) -> int:
         return sum(
-            self._medium(part) or tokens.count(part.text, self.encoding) + (len(part.name) + 3) // 4 for part in parts
+            self.media.of(part) or tokens.count(part.text, self.encoding) + (len(part.name) + 3) // 4 for part in parts
         )
-
-    def _medium(self, part: Part) -> int:
-        """Tokens of a medium, 0 for any other part."""
-        return self._images.of(part.image) if part.image else part.tokens
 
     def fixed(self, opened: Opened) -> Entry:
         """What the model reads besides the conversation, as an entry whose tokens may still have to be counted."""

@@ -52,8 +52,8 @@ STANDING: dict[str, str] = {"mcp_list_tools": "tools", "additional_tools": "tool
 COMPACTIONS = frozenset({"compaction", "compaction_summary", "context_compaction", "compaction_trigger"})
 """What the provider's own compaction leaves or asks for (R33, R37)"""
 
-PAGE = 1_500
-"""Tokens of a page of PDF: its text and a picture of it; source: https://developers.openai.com/api/docs/guides/pdf-files (no figure is told)."""
+_PAGE = 1_500
+"""Tokens of a page of PDF: its text and a picture of it."""
 
 
 def kind_of(item: Any) -> str:
@@ -144,7 +144,7 @@ def _block(block: Any, kind: Literal["text", "result"]) -> Iterator[Part]:
         yield Part("media", media_name(url, "image"), image=image_of(url, string(block.get("detail"))))
     elif shape in ("input_file", "input_audio"):
         data = block.get("file_data")
-        yield Part("media", media_name(data, shape.removeprefix("input_")), tokens=document_tokens(data, PAGE))
+        yield Part("media", media_name(data, shape.removeprefix("input_")), tokens=document_tokens(data, _PAGE))
     elif "encrypted_content" not in block:
         yield Part(kind, json_text(block))
 

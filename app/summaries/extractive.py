@@ -78,7 +78,9 @@ def condense(
     gone = frozenset(leaving)
     told = [stretch for at in sorted(gone) for stretch in stretches(history[at], at)]
     places = [Stretch("result", "", place.at, tuple(lines_of(place.text))) for place in cleared]
-    room = _at_most(room, [*(part.text for at in gone for part in history[at].parts), *(place.text for place in cleared)], count)
+    room = _at_most(
+        room, [*(part.text for at in gone for part in history[at].parts), *(place.text for place in cleared)], count
+    )
     asked = [stretch for stretch in told if stretch.text]
     most_asked = min(keep_user_messages, int(room * REQUESTS_SHARE))
     whole = [asked[at] for at in newest([stretch.text for stretch in asked], most_asked, count)]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from app.summaries.choice import LEAST, LINE, choose
-from app.summaries.lines import kind_of
+from app.summaries.lines import Kind
 from app.summaries.record import Stretch
 from app.summaries.worth import Worth
 
 STEPS_SHARE, VALUES_SHARE = 0.1, 0.1
 """Of the room. Both cost nothing in recall: steps and values are what is needed again anyway."""
-VALUES = frozenset({"number", "id", "url", "path", "identifier"})
+EXACT: frozenset[Kind] = frozenset({"number", "id", "url", "path", "identifier"})
 
 
 class Material:
@@ -57,8 +57,7 @@ class Material:
         weights = self._weights()
         ranked: dict[int, None] = {}
         self._take(ranked, self._steps(int(room * STEPS_SHARE)), weights)
-        exact = {string: weight if kind_of(string) in VALUES else 0 for string, weight in weights.items()}
-        self._take(ranked, self._chosen(exact, min(values, int(room * VALUES_SHARE))), weights)
+        self._take(ranked, self._chosen(self._exact(weights), min(values, int(room * VALUES_SHARE))), weights)
         self._take(ranked, self._chosen(weights, room - self._cost(ranked)), weights)
         left = room - self._cost(ranked)
         for at in (*self._steps(left), *sorted(self._last.values(), reverse=True)):
@@ -71,8 +70,7 @@ class Material:
 
     def exact(self, room: int) -> list[int]:
         """Lines for at most `room` tokens by the exact values in them alone."""
-        weights = {string: weight if kind_of(string) in VALUES else 0 for string, weight in self._weights().items()}
-        return self._chosen(weights, room)
+        return self._chosen(self._exact(self._weights()), room)
 
     def lines_of(self, chosen: Iterable[int]) -> list[tuple[str, ...]]:
         """The chosen lines of each offered stretch, in order."""
@@ -105,6 +103,10 @@ class Material:
         weights = self._worth.weights(self._now)
         weights.update(dict.fromkeys(self._held & weights.keys(), 0))
         return weights
+
+    def _exact(self, weights: dict[str, int]) -> dict[str, int]:
+        kinds = self._worth.kinds
+        return {string: weight if kinds[string] in EXACT else 0 for string, weight in weights.items()}
 
     def _take(self, ranked: dict[int, None], chosen: Iterable[int], weights: dict[str, int]) -> None:
         """These lines are in: nothing that they say is worth anything any more."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from app.summaries.lines import clean, kind_of, runs_of
+from app.summaries.lines import Kind, clean, kind_of, runs_of
 
 KINDS: dict[str, float] = {"number": 1.2, "identifier": 1.1, "word": 1.0, "id": 0.9, "path": 0.8, "url": 0.6}
 COMMON = 0.05
@@ -34,6 +34,7 @@ class Worth:
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
         self._named = _Named()
+        self.kinds = self._named.kinds
         self._often: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._called: set[str] = set()
@@ -60,7 +61,7 @@ class Worth:
         often_of = [often**OFTEN for often in range(OFTEN_ENOUGH + 1)]
         weights = {}
         for string, often in self._often.items():
-            kind = kind_of(string)
+            kind = self.kinds[string]
             weight = KINDS[kind]
             if kind == "word" and self._count(" " + string.lower()) <= 1:
                 weight = COMMON
@@ -76,7 +77,15 @@ class Worth:
 class _Named(dict[str, str]):
     """Runs of characters and the strings that they are, "" for what nobody would look for; each looked at once."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: dict[str, Kind] = {}
+        """of each string"""
+
     def __missing__(self, run: str) -> str:
         string = clean(run)
-        self[run] = named = string if kind_of(string) else ""
+        kind = self.kinds.get(string) or kind_of(string)
+        if kind:
+            self.kinds[string] = kind
+        self[run] = named = string if kind else ""
         return named

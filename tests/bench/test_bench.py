@@ -44,7 +44,7 @@ def running_upstream(programs: Path) -> Iterator[int]:
 
 
 def load(programs: Path, port: int, body: Path, *options: str, path: str = "/v1/chat/completions") -> dict[str, Any]:
-    command = [str(programs / "load"), "-w", "0.1", "-s", "0.3", *options, str(port), path, str(body)]
+    command = [str(programs / "load"), "-w", "0.1", "-s", "0.6", *options, str(port), path, str(body)]
     run = subprocess.run(command, capture_output=True, check=True, text=True, timeout=20)
     assert run.stderr.split() == ["begin", "end"]
     result: dict[str, Any] = json.loads(run.stdout)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.media import image_size
+from app.core.media import image_size, pdf_pages, seconds, size_of_base64
 
 
 def png(width: int, height: int) -> bytes:
@@ -133,3 +133,48 @@ def test_nothing_raises(noise: bytes | str, start: str) -> None:
 @given(st.sampled_from(KINDS), st.integers(0, 120))
 def test_a_cut_header_never_raises(kind, length: int) -> None:  # type: ignore[no-untyped-def]
     assert image_size(base64.b64encode(kind(321, 123))[:length]) in (None, (321, 123))
+
+
+# Documents and recordings
+
+
+@pytest.mark.parametrize(
+    ("raw", "pages"),
+    [
+        (
+            b"%PDF-1.7 << /Type /Page >> << /Type/Page/Parent 1 0 R >> << /Type /Pages /Count 2 >> /Type /PageLabel"
+            + b" " * 1_000,
+            2,
+        ),
+        (b"%PDF-2.0 " + b"\x78\x9c" * 900, None),
+        (b"<< /Type /Page >>" * 9, None),
+        (b"%PDF-1.4 " + b"/Type/Page " * 900, 20),  # no page is as small as that
+        (b"", None),
+    ],
+)
+def test_pages_of_a_pdf(raw: bytes, pages: int | None) -> None:
+    encoded = base64.b64encode(raw)
+    assert pdf_pages(encoded) == pdf_pages(encoded.decode()) == pages
+    assert pdf_pages("data:application/pdf;base64," + encoded.decode()) == pages
+    assert pdf_pages(base64.encodebytes(raw)) == pages
+
+
+def test_seconds_of_a_recording() -> None:
+    wav = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0" + struct.pack("<II", 16_000, 32_000)
+    assert seconds(base64.b64encode(wav + b"\0" * 64_000), 8_000) == pytest.approx(2, rel=0.01)
+    assert seconds(base64.b64encode(wav[:28] + b"\0\0\0\0" + b"\0" * 64_000), 8_000) == pytest.approx(8, rel=0.01)
+    assert seconds(base64.b64encode(b"OggS" + b"\0" * 64_000).decode(), 8_000) == pytest.approx(8, rel=0.01)
+    assert seconds("", 8_000) == 0
+
+
+@given(st.binary(max_size=400))
+def test_size_is_that_of_the_bytes(raw: bytes) -> None:
+    assert size_of_base64(base64.b64encode(raw)) == pytest.approx(len(raw), abs=2)
+    assert size_of_base64("data:x;base64," + base64.b64encode(raw).decode()) == pytest.approx(len(raw), abs=2)
+
+
+@given(st.text(max_size=200), st.binary(max_size=200))
+def test_no_text_raises(text: str, data: bytes) -> None:
+    for thing in (text, data, "JVBERi0" + text):
+        pdf_pages(thing)
+        assert seconds(thing, 8_000) >= 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from app.core.media import Image
 from app.formats.anthropic_blocks import assistant_pairs, blocks_of, canonical, readable, results_of
 from app.formats.base import Part
-from app.formats.media import UNKNOWN_IMAGE
+from app.formats.media import image_of
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 750, 1000) + b"x" * 90).decode()
 
@@ -27,25 +28,26 @@ def test_content_is_a_string_or_a_list_of_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "tokens"),
+    ("source", "name", "image"),
     [
-        ({"type": "base64", "media_type": "image/png", "data": PNG}, "image/png", 1_000),
-        ({"type": "base64", "media_type": "image/png", "data": "????"}, "image/png", UNKNOWN_IMAGE["anthropic"]),
-        ({"type": "url", "url": "https://x/y.png"}, "image", UNKNOWN_IMAGE["anthropic"]),
-        (None, "image", UNKNOWN_IMAGE["anthropic"]),
+        ({"type": "base64", "media_type": "image/png", "data": PNG}, "image/png", image_of(PNG)),
+        ({"type": "base64", "media_type": "image/png", "data": "????"}, "image/png", Image()),
+        ({"type": "url", "url": "https://x/y.png"}, "image", Image()),
+        (None, "image", Image()),
     ],
 )
-def test_image_weighs_by_its_pixels(source: Any, name: str, tokens: int) -> None:
-    assert parts({"type": "image", "source": source}) == [Part("media", name, tokens=tokens)]
+def test_image_weighs_by_its_pixels(source: Any, name: str, image: Image) -> None:
+    assert parts({"type": "image", "source": source}) == [Part("media", name, image=image)]
+    assert image_of(PNG).width > 0
 
 
-def test_document_weighs_by_its_bytes_or_its_text() -> None:
+def test_document_weighs_by_its_pages_or_its_text() -> None:
     def document(**source: Any) -> list[Part]:
         return parts({"type": "document", "source": source})
 
     small, large = (document(type="base64", media_type="application/pdf", data="A" * n) for n in (1_000, 1_000_000))
-    assert small == [Part("media", "application/pdf", tokens=1_500)]
-    assert large == [Part("media", "application/pdf", tokens=24_000)]
+    assert small == [Part("media", "application/pdf", tokens=2_400)]
+    assert large == [Part("media", "application/pdf", tokens=16 * 2_400)]
     assert document(type="file", file_id="file_1")[0].tokens == 1_500
     assert document(type="text", media_type="text/plain", data="words") == [Part("text", "words")]
     assert document(type="content", content=[{"type": "text", "text": "w"}]) == [Part("text", "w")]

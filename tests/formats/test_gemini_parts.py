@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 from typing import Any
 
 import pytest
 
+from app.core.media import Image
 from app.formats.gemini_parts import (
     answers_at,
     calls_of,
@@ -17,6 +20,7 @@ from app.formats.gemini_parts import (
     results_of,
     says_something,
 )
+from app.formats.media import image_of
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAgAAAAIACAIAAAB7GkOtAAAAAElFTkSuQmCC"  # 512 x 512
 
@@ -123,7 +127,9 @@ def test_parts(part: dict[str, Any], read: list[tuple[str, str, str]]) -> None:
 def test_pictures_count_by_their_size_also_inside_an_answer() -> None:
     shown = {"inlineData": {"mimeType": "image/png", "data": PNG}}
     (media,) = parts_of([shown])
-    assert media.tokens == 258
+    assert media.image == image_of(PNG) != Image()
+    (closely,) = parts_of([{**shown, "mediaResolution": {"level": "MEDIA_RESOLUTION_HIGH"}}])
+    assert closely.image == image_of(PNG, "MEDIA_RESOLUTION_HIGH")
     inside = [part for part in parts_of([answered("shot", parts=[shown])]) if part.kind == "media"]
     assert inside == [media]
 
@@ -144,4 +150,19 @@ def test_canonical_parts_are_what_clients_do_not_change() -> None:
     )
     assert canonical_parts([{"function_call": {"name": "ls", "args": {}}}]) == canonical_parts(
         [{"functionCall": {"name": "ls", "args": {}}}]
+    )
+
+
+def test_recordings_and_pages_count_by_their_length() -> None:
+    def tokens(kind: str, data: str) -> int:
+        return sum(part.tokens for part in parts_of([{"inlineData": {"mimeType": kind, "data": data}}]))
+
+    minute = base64.b64encode(
+        b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0" + struct.pack("<II", 16_000, 32_000) + b"\0" * 60 * 32_000
+    )
+    assert tokens("audio/wav", minute.decode()) == pytest.approx(60 * 32, rel=0.01)
+    assert tokens("video/mp4", "A" * 4_000_000) == pytest.approx(24 * 300, rel=0.01)
+    assert (
+        tokens("application/pdf", base64.b64encode(b"%PDF-1.4" + b"<< /Type /Page >>" * 3 + b" " * 2_000).decode())
+        == 3 * 560
     )

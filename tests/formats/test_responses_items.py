@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from app.formats.media import image_of
 from app.formats.responses_items import (
     CALLS,
     COMPACTIONS,
@@ -149,7 +150,8 @@ def test_parts(item: dict[str, object], read: list[tuple[str, str, str]]) -> Non
 
 
 def test_pictures_count_by_their_size_wherever_they_stand() -> None:
-    tiles = 85 + 170
+    image = image_of(PNG)
+    assert image.width > 0
     shown = [
         {"role": "user", "content": [{"type": "input_image", "image_url": PNG}]},
         {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": PNG}},
@@ -158,4 +160,4 @@ def test_pictures_count_by_their_size_wherever_they_stand() -> None:
     ]
     for item in shown:
         media = [part for part in parts_of(item) if part.kind == "media"]
-        assert [part.tokens for part in media] == [tiles], kind_of(item)
+        assert [part.image for part in media] == [image], kind_of(item)

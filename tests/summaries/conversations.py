@@ -7,7 +7,6 @@ from app.core.transcript import Part, Seen
 from app.core.view import Facts
 from app.summaries.recap import recap
 
-
 tokens.preload("o200k_base")
 
 

@@ -15,11 +15,15 @@ from app.summaries.requests import REQUESTS, requests_in
 from tests.summaries.conversations import assistant, chatter, count, note, result, user
 
 
-def summary(items: list[Seen], room: int, requests: int = 4_000, values: int = 1_000, kept: tuple[Seen, ...] = ()) -> str:
+def summary(
+    items: list[Seen], room: int, requests: int = 4_000, values: int = 1_000, kept: tuple[Seen, ...] = ()
+) -> str:
     return extract(items, room, keep_user_messages=requests, keep_values=values, count=count, kept=kept)
 
 
-TEXTS = st.text(max_size=120) | st.sampled_from(["", "a/b.py:12", "日本語の設定 4711", "x" * 500, "1\n2\n3", f"{CLOSING}\n## Now\n", REQUESTS, RECORD])
+TEXTS = st.text(max_size=120) | st.sampled_from(
+    ["", "a/b.py:12", "日本語の設定 4711", "x" * 500, "1\n2\n3", f"{CLOSING}\n## Now\n", REQUESTS, RECORD]
+)
 ITEMS = st.lists(
     st.builds(user, TEXTS)
     | st.builds(result, TEXTS)
@@ -31,7 +35,9 @@ ITEMS = st.lists(
 
 @settings(max_examples=200)
 @given(ITEMS, st.integers(0, 300), st.integers(0, 200), st.integers(0, 100))
-def test_never_more_than_the_room_and_never_longer_than_the_original(items: list[Seen], room: int, requests: int, values: int) -> None:
+def test_never_more_than_the_room_and_never_longer_than_the_original(
+    items: list[Seen], room: int, requests: int, values: int
+) -> None:
     text = extract(items, room, keep_user_messages=requests, keep_values=values, count=len)
     assert len(text) <= room
     original = sum(len(part.name) + len(part.text) for item in items for part in item.parts)
@@ -56,7 +62,11 @@ def test_nothing_fits_nowhere() -> None:
 
 def test_requests_stay_word_for_word_and_in_order() -> None:
     asked = [f"Please look at\n  file_{n}.py\n\nand tell me about it." for n in range(5)]
-    items = [item for n, text in enumerate(asked) for item in (user(text), assistant(f"I looked at {n}."), result(chatter(n)))]
+    items = [
+        item
+        for n, text in enumerate(asked)
+        for item in (user(text), assistant(f"I looked at {n}."), result(chatter(n)))
+    ]
     assert requests_in(summary(items, 800)) == asked
     assert REQUESTS not in summary(items, 800, requests=0)
 
@@ -78,7 +88,9 @@ def test_the_steps_of_the_assistant_are_told() -> None:
         )
     ]
     text = summary(items, 600)
-    assert all(f"assistant Now I check module number {n}." in text and f"call run suite=unit_{n}" in text for n in range(9))
+    assert all(
+        f"assistant Now I check module number {n}." in text and f"call run suite=unit_{n}" in text for n in range(9)
+    )
 
 
 def test_an_error_and_its_resolution_stand_in_order() -> None:
@@ -97,7 +109,11 @@ def test_an_error_and_its_resolution_stand_in_order() -> None:
 
 def test_of_a_file_the_newest_state_is_kept() -> None:
     listing = "\n".join(f"setting_{n} = 1" for n in range(80))
-    items = [result(listing), *(result(chatter(n)) for n in range(6)), result(listing.replace("setting_40 = 1", "setting_40 = 77"))]
+    items = [
+        result(listing),
+        *(result(chatter(n)) for n in range(6)),
+        result(listing.replace("setting_40 = 1", "setting_40 = 77")),
+    ]
     record = summary(items, 700)
     assert "setting_40 = 77" in record
     assert record.count("setting_12 = 1") <= 1
@@ -142,7 +158,11 @@ def test_twenty_facts_survive_three_compactions(said: str) -> None:
 
 
 def test_summarised_again_alone_nothing_changes() -> None:
-    items = [user("Why?"), assistant("Because.", ("look", '{"at": "a_b.py"}')), result("\n".join(f"line_{n} = {n * 999}" for n in range(20)))]
+    items = [
+        user("Why?"),
+        assistant("Because.", ("look", '{"at": "a_b.py"}')),
+        result("\n".join(f"line_{n} = {n * 999}" for n in range(20))),
+    ]
     first = summary([*items, result(chatter(1))], 500)
     assert summary([note(first)], 5_000) == first
 
@@ -163,7 +183,10 @@ EVIL = [
 
 @pytest.mark.parametrize("evil", EVIL)
 def test_what_a_tool_says_stays_what_a_tool_says(evil: str) -> None:
-    first = summary([user("Read the page."), assistant("", ("fetch", '{"url": "http://a/b"}')), result(evil), result(chatter(1))], 600)
+    first = summary(
+        [user("Read the page."), assistant("", ("fetch", '{"url": "http://a/b"}')), result(evil), result(chatter(1))],
+        600,
+    )
     text = recap(first, 1)
     assert text.count(CLOSING) == 1
     for heard in (first, summary([note(first)], 600)):
@@ -182,7 +205,15 @@ def test_condensed_results_and_the_summary_share_one_room() -> None:
         assistant("", ("read", '{"path": "two.txt"}')),
         result("\n".join(f"beta {n} is {n * 7919 + 20_000}" for n in range(100))),
     ]
-    told = condense(history, range(3), [Cleared(5, history[5].parts[0].text)], 900, keep_user_messages=100, keep_values=0, count=count)
+    told = condense(
+        history,
+        range(3),
+        [Cleared(5, history[5].parts[0].text)],
+        900,
+        keep_user_messages=100,
+        keep_values=0,
+        count=count,
+    )
     assert count(told.summary) + count(told.results[0]) <= 900
     assert "alpha" in told.summary
     assert "beta" not in told.summary
@@ -192,7 +223,9 @@ def test_condensed_results_and_the_summary_share_one_room() -> None:
 
 def test_without_anything_that_leaves_there_is_no_summary() -> None:
     text = "\n".join(f"beta {n} is {n * 7919}" for n in range(100))
-    told = condense([user("Go."), result(text)], (), [Cleared(1, text)], 100, keep_user_messages=0, keep_values=0, count=count)
+    told = condense(
+        [user("Go."), result(text)], (), [Cleared(1, text)], 100, keep_user_messages=0, keep_values=0, count=count
+    )
     assert told.summary == ""
     assert told.results[0]
 
@@ -215,4 +248,6 @@ def test_the_tokenizer_s_work_grows_with_the_text_only() -> None:
 
 def test_an_empty_call_and_odd_items_do_no_harm() -> None:
     odd = Seen(Facts("assistant"), (Part("call", "", ""), Part("text", "\ud800 4711"), Part("media", "image/png")), 0)
-    assert "4711" in summary([odd, result("x\x00y 4712"), Seen(Facts("user", note=True), (), -1), result(chatter(1))], 200)
+    assert "4711" in summary(
+        [odd, result("x\x00y 4712"), Seen(Facts("user", note=True), (), -1), result(chatter(1))], 200
+    )

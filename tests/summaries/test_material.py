@@ -41,7 +41,10 @@ def test_steps_come_newest_first_in_a_share_of_the_room() -> None:
     steps = [("assistant", (f"step {n} did something useful today", "and more")) for n in range(100)]
     offered = material(*steps)
     ranked = offered.ranked(400, 0)
-    assert offered.lines_of(ranked[:2])[98:] == [("step 98 did something useful today",), ("step 99 did something useful today",)]
+    assert offered.lines_of(ranked[:2])[98:] == [
+        ("step 98 did something useful today",),
+        ("step 99 did something useful today",),
+    ]
 
 
 def test_the_rest_fills_the_room_newest_first() -> None:

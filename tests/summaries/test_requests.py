@@ -19,7 +19,11 @@ def length(text: str) -> int:
 
 
 def test_requests_stay_word_for_word() -> None:
-    asked = ["Baue die Datei\n\n  src/büro.py um,\tbitte!", "それから 4711 を消して", "user, 3 lines\n### Record\n</compaction_summary>"]
+    asked = [
+        "Baue die Datei\n\n  src/büro.py um,\tbitte!",
+        "それから 4711 を消して",
+        "user, 3 lines\n### Record\n</compaction_summary>",
+    ]
     section = kept_requests([user(text) for text in asked], 500, count)
     assert section.startswith(REQUESTS)
     places = [section.index(text) for text in asked]

@@ -14,7 +14,11 @@ def test_a_result_that_fits_stays_as_it_is() -> None:
 
 
 def test_lines_with_values_remain_in_order() -> None:
-    facts = ["build 4711 of release-candidate.tar.gz", "FAILED tests/test_queue.py::test_drain", "worker_17 took 93.4 s"]
+    facts = [
+        "build 4711 of release-candidate.tar.gz",
+        "FAILED tests/test_queue.py::test_drain",
+        "worker_17 took 93.4 s",
+    ]
     text = "\n".join([chatter(1), facts[0], chatter(2), facts[1], chatter(3), facts[2], chatter(4)])
     remains = extract_result(text, 80, count)
     places = [remains.index(fact) for fact in facts]

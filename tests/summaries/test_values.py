@@ -20,7 +20,11 @@ FACTS = [
 
 
 def test_values_stand_with_their_lines() -> None:
-    items = [user("Go."), assistant("", ("bash", '{"command": "ls"}')), *(result(f"{chatter(n)}\n{fact}") for n, fact in enumerate(FACTS))]
+    items = [
+        user("Go."),
+        assistant("", ("bash", '{"command": "ls"}')),
+        *(result(f"{chatter(n)}\n{fact}") for n, fact in enumerate(FACTS)),
+    ]
     section = kept_values(items, 400, count)
     assert section.startswith(VALUES)
     assert all(fact in section for fact in FACTS)

@@ -184,7 +184,7 @@ async def test_authority_named_in_the_environment(
     file = tmp_path / "ca.pem"
     file.write_text(authority.pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    client = Upstream()
+    client = Upstream(ssl_context=dial.trusted())
     async with serve(OK, authority.server()) as server:
         assert await ask(client, server.url) == (200, b"hi")
     await client.aclose()
