@@ -89,13 +89,10 @@ def condense(
     rest = [stretch for stretch in told if stretch.text not in verbatim]
 
     material = Material(count, len(history))
-    for at, item in enumerate(history):
-        if at not in gone:
-            shrunk = any(place.at == at for place in cleared)
-            material.hold(
-                line for one in stretches(item, at) if not (shrunk and one.said == "result") for line in one.lines
-            )
-    material.hold(line for stretch in whole for line in stretch.lines)
+    shrinking = {place.at for place in cleared}
+    staying = (one for at, item in enumerate(history) if at not in gone for one in stretches(item, at))
+    for one in (*whole, *(one for one in staying if one.said != "result" or one.at not in shrinking)):
+        material.hold(one.lines)
     offered = sorted(
         [*((one.at, 0, at) for at, one in enumerate(rest)), *((one.at, 1, at) for at, one in enumerate(places))]
     )

@@ -126,23 +126,25 @@ class Material:
 def most(size: int, cost: Callable[[int], int], room: int) -> int:
     """The number of ranked lines, of `size`, that fits into `room` tokens, nearly the largest; -1 if not even none does.
 
-    `cost` tells what a number of lines takes as written. It is asked a dozen times at most.
+    `cost` tells what so many lines take as written: asked a dozen times at most, by interpolation and by halving in turn.
     """
-    if cost(0) > room:
+    low, used, high = 0, cost(0), size
+    if used > room:
         return -1
-    low, high, at = 0, size, size
-    for _ in range(TRIES):
-        used = cost(at)
-        if used <= room:
-            low = at
-            if used > ENOUGH * room:
-                break
-        else:
-            high = at - 1
-        if low >= high:
+    over = cost(high)
+    if over <= room:
+        return high
+    for turn in range(TRIES):
+        if used > ENOUGH * room or high - low <= 1:
             break
-        at = min(high, max(low + 1, at * room // max(1, used)))
+        guess = (low + high) // 2 if turn % 2 else low + (high - low) * (room - used) // (over - used)
+        at = min(high - 1, max(low + 1, guess))
+        tried = cost(at)
+        if tried <= room:
+            low, used = at, tried
+        else:
+            high, over = at, tried
     return low
 
 
-TRIES, ENOUGH = 12, 0.98
+TRIES, ENOUGH = 10, 0.98
