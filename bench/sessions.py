@@ -1,13 +1,12 @@
 """What a long session costs through compactd, relative to sending it all, and what the model still knows at its end.
 
 An 80-step session is played request by request, full history each time, in all four formats and two shapes: `chat` (a question, a tool
-call, an
-answer, 80 times) and `agentic` (one question, 80 tool rounds). Costs are cache-aware, in units of an uncached input token of a provider
-that
-charges 1.25 for writing its cache and 0.1 for reading it: what a request shares with the one before it, item by item from the front, counts
-as cached. A fact is planted in every user message and in every tool result; at the end they are looked for in what is forwarded.
+call, an answer, 80 times) and `agentic` (one question, 80 tool rounds). Costs are cache-aware, in units of an uncached input token of a
+provider that charges 1.25 for writing its cache and 0.1 for reading it: what a request shares with the one before it, item by item from
+the front, counts as cached. A fact is planted in every user message and in every tool result; at the end they are looked for in what is
+forwarded.
 
-    python bench/sessions.py [--strategy combined] [--window 40000] [--policy '{"keep_recent_tool_results": 3}']
+    python bench/sessions.py [--window 40000] [--policy '{"keep_recent_tool_results": 3}']   (on top of the frugal policy below)
 """
 
 from __future__ import annotations
@@ -36,41 +35,22 @@ from app.settings import load
 
 STEPS = 80
 UNCACHED, CACHED = 1.25, 0.1
-WORDS = [
-    *(
-        "order",
-        "shipment",
-        "invoice",
-        "retry",
-        "queue",
-        "worker",
-        "shard",
-        "index",
-        "cursor",
-        "ledger",
-        "batch",
-        "tenant",
-    ),
-    *(
-        "replica",
-        "schema",
-        "migration",
-        "payload",
-        "header",
-        "token",
-        "cache",
-        "router",
-        "handler",
-        "parser",
-        "planner",
-    ),
-    *("bucket", "window", "offset", "segment", "commit", "branch", "release", "deploy", "rollback", "metric", "alert"),
-]
-RECOMMENDED = {
+WORDS = (  # noqa: SIM905
+    "order shipment invoice retry queue worker shard index cursor ledger batch tenant replica schema migration payload header token "
+    "cache router handler parser planner bucket window offset segment commit branch release deploy rollback metric alert"
+).split()
+FRUGAL = {
     "strategy": "combined",
     "combined_order": ["tool_result_clearing", "summarize"],
     "summary_model": "extractive",
+    "trigger_threshold": 17_200,
+    "target_threshold": 4_400,
+    "fold_rounds_above": 5_000,
+    "keep_recent_tool_results": 1,
+    "keep_user_messages": 150,
+    "keep_values": 3_000,
 }
+"""Steps that are large and rare, about one in eleven rounds, down to a quarter; a long turn is folded as soon as it stays above that."""
 
 
 def fact(kind: str, step: int) -> str:
@@ -242,10 +222,9 @@ async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--window", type=int, default=40_000)
-    parser.add_argument("--strategy", default="")
     parser.add_argument("--policy", type=json.loads, default={})
     given = parser.parse_args()
-    policy = {**RECOMMENDED, **({"strategy": given.strategy} if given.strategy else {}), **given.policy}
+    policy = {**FRUGAL, **given.policy}
     print(
         f"{'format':20} {'shape':8} {'cost':>6} {'breaks':>6} {'compact':>7} {'user facts':>10} {'result facts':>12} {'last':>7}"
     )
@@ -253,7 +232,7 @@ def main() -> None:
         for shape in ("chat", "agentic"):
             got = asyncio.run(play(form, shape, given.window, policy))
             print(
-                f"{form:20} {shape:8} {got['cost']:6.2f} {got['breaks']:6} {got['compactions']:7} "
+                f"{form:20} {shape:8} {got['cost']:6.3f} {got['breaks']:6} {got['compactions']:7} "
                 f"{got['user']:4} of {got['of_user']:2} {got['results']:6} of {STEPS} {got['tokens']:7}"
             )
 

@@ -1,16 +1,18 @@
 """The last resort for a turn that runs on and on: fold its oldest rounds into one note right after the question.
 
 No strategy of a policy's choice but a step after it, taken only where the request would otherwise not fit. The question stays verbatim and
-first, the latest rounds and the open round stay as they are, and cuts lie only where rules allow.
+first, the latest rounds and the open round stay as they are, and cuts lie only where rules allow. Rounds whose results were cleared go
+even where the target is reached without them: nothing of them could be read any more.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import ClassVar
 
 from app.core import rules
 from app.core.plan import Plan
-from app.core.view import View
+from app.core.view import Edited, View
 from app.strategies.base import Goal
 from app.strategies.stretch import says_something
 
@@ -34,10 +36,23 @@ class FoldRounds:
         if not stops:
             return None
         left = view.tokens + int(goal.target * NOTE_SHARE)
-        at = start
-        for stop in stops:
-            left -= sum(max(0, entry.tokens) for entry in view.entries[at:stop])
-            at = stop
-            if left <= goal.target:
+        end = start
+        for at, stop in pairwise([start, *stops]):
+            if left <= goal.target and not _is_cleared(view, at, stop):
                 break
-        return Plan(self.name, start, at, "summary") if says_something(facts, start, at) else None
+            left -= sum(max(0, entry.tokens) for entry in view.entries[at:stop])
+            end = stop
+        return Plan(self.name, start, end, "summary") if says_something(facts, start, end) else None
+
+
+def _is_cleared(view: View, start: int, stop: int) -> bool:
+    """Was every result of these items cleared? Then their lines in the note say more than they do, and take less room."""
+    cleared = {
+        (at, place.ordinal)
+        for at in range(start, stop)
+        if isinstance(piece := view.pieces[at], Edited)
+        for place in piece.cleared
+        if not place.inputs
+    }
+    results = sum(len(view.entries[at].facts.results) for at in range(start, stop))
+    return 0 < results == len(cleared)

@@ -13,7 +13,7 @@ from typing import Literal
 
 Kind = Literal["number", "identifier", "id", "path", "url", "word", ""]
 
-SEGMENT = 160
+SEGMENT = 80
 """Characters: longer lines (JSON in one line, prose) fall into segments of about this length: one value need not bring a page along."""
 LONGEST = 200
 """Characters: longer strings are data and no names (base64, minified code), never worth their room."""
@@ -23,9 +23,9 @@ _TABLE = str.maketrans(dict.fromkeys(_SEPARATORS, " "))
 _EDGES = ".:-_/\\#@&%$+~^"
 _MARKED = r"(?<=[,;.!?。、，；])(?=[\s\"'\[{]|[^\x00-\x7f])"
 _SEGMENTS = re.compile(
-    rf".{{1,{SEGMENT}}}$|.{{{SEGMENT // 2},{SEGMENT}}}{_MARKED}|.{{1,{SEGMENT}}}(?<=\s)|.{{{SEGMENT}}}", re.DOTALL
+    rf".{{{SEGMENT // 4},{SEGMENT}}}{_MARKED}|.{{1,{SEGMENT}}}$|.{{1,{SEGMENT}}}(?<=\s)|.{{{SEGMENT}}}", re.DOTALL
 )
-"""The rest of the line; else up to a mark; else up to a gap; else just so much."""
+"""Up to a mark; else the rest of the line; else up to a gap; else just so much."""
 _NUMBERED = re.compile(r"\s*\d+(?:→|\t|[:|] |\| | {2,})")
 _CAMEL = re.compile(r"[a-z\d][A-Z]")
 
@@ -39,7 +39,7 @@ def lines_of(text: str) -> Iterator[str]:
         else:
             for found in _SEGMENTS.finditer(line):
                 if not found[0].isspace():
-                    yield found[0].rstrip()
+                    yield found[0].strip() if found.start() else found[0].rstrip()
 
 
 def runs_of(line: str) -> list[str]:

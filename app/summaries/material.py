@@ -15,9 +15,10 @@ from app.summaries.lines import Kind
 from app.summaries.record import Stretch
 from app.summaries.worth import Worth
 
-STEPS_SHARE, VALUES_SHARE = 0.1, 0.1
+STEPS_SHARE, VALUES_SHARE = 0.1, 0.35
 """Of the room. Both cost nothing in recall: steps and values are what is needed again anyway."""
-EXACT: frozenset[Kind] = frozenset({"number", "id", "url", "path", "identifier"})
+EXACT: dict[Kind, float] = {"number": 1.0, "id": 1.0, "url": 0.1, "path": 0.1, "identifier": 0.1}
+"""Exact values and what they count for as such: a name can be looked for again, a number or an id that is gone can't."""
 
 
 class Material:
@@ -106,7 +107,7 @@ class Material:
 
     def _exact(self, weights: dict[str, int]) -> dict[str, int]:
         kinds = self._worth.kinds
-        return {string: weight if kinds[string] in EXACT else 0 for string, weight in weights.items()}
+        return {string: int(weight * EXACT.get(kinds[string], 0)) for string, weight in weights.items()}
 
     def _take(self, ranked: dict[int, None], chosen: Iterable[int], weights: dict[str, int]) -> None:
         """These lines are in: nothing that they say is worth anything any more."""

@@ -60,8 +60,8 @@ def stretches(item: Seen, at: int) -> Iterator[Stretch]:
 
 
 def earlier(summary: str, at: int) -> Iterator[Stretch]:
-    """What an earlier summary holds, of whichever kind."""
-    for heading, body in sections_of(summary):
+    """What an earlier summary holds, of whichever kind. Its requests are the newest of their time: they come last."""
+    for heading, body in sorted(sections_of(summary), key=lambda section: section[0] == REQUESTS):
         if heading == REQUESTS:
             yield Stretch("user", "", at, tuple(lines_of(body)), body)
         elif heading in (RECORD, VALUES):

@@ -53,7 +53,7 @@ class Worth:
         self._last.update(dict.fromkeys(chain.from_iterable(strings), at))
         if said == "call":
             self._called.update(chain.from_iterable(strings))
-        elif said == "assistant":
+        elif said in ("assistant", "user"):
             self._said.update(chain.from_iterable(strings))
 
     def weights(self, now: int) -> dict[str, int]:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core import rules
+from app.core.notes import cleared_result
 from app.core.plan import Plan
-from app.core.view import Facts
+from app.core.view import Clearing, Edited, Facts
 from app.strategies.fold_rounds import FoldRounds
 from tests.items import answers, ask, note, reasoning, rounds, rule, says, talk, thinks, view
 from tests.strategies.conftest import goal
@@ -34,6 +35,20 @@ def test_the_open_round_stays_even_if_nothing_fits() -> None:
     assert plan(ask(), *rounds(10), target=0) == fold(1, 19)
     facts = [ask(), *rounds(3), says("a", "b"), answers("a"), answers("b")]
     assert plan(*facts, target=0) == fold(1, 7)
+
+
+def test_rounds_that_were_cleared_go_even_if_the_rest_would_fit() -> None:
+    """A placeholder and its call take more room than their lines in the note, and say less."""
+    own = view(ask(), *rounds(6))
+    for at in (2, 4, 6):
+        own.pieces[at] = Edited(at, (Clearing(0, cleared_result("read", 4_000, "")),))
+    assert FoldRounds().plan(own, goal(own, target=10_000)) == fold(1, 7)
+    own.pieces[4] = 4
+    assert FoldRounds().plan(own, goal(own, target=10_000)) == fold(1, 3)
+
+
+def test_what_fits_is_not_folded() -> None:
+    assert plan(ask(), *rounds(6), target=10_000) is None
 
 
 def test_earlier_turns_are_left_alone() -> None:

@@ -37,6 +37,16 @@ def test_exact_values_go_ahead_within_their_tokens() -> None:
     assert first(100) == "code 83-4711-22"
 
 
+def test_an_id_that_only_a_result_held_goes_ahead_of_paths_that_were_called_with() -> None:
+    """A path can be looked for again; the id is gone for good."""
+    calls = [("call", (f"path=src/module_{n}.py",)) for n in range(20)]
+    results = [("result", (f"assigned reference TF-{n}-83a{n}b to it",)) for n in range(20)]
+    offered = material(*(stretch for pair in zip(calls, results, strict=True) for stretch in pair))
+    kept = [line for lines in offered.lines_of(offered.exact(40)) for line in lines]
+    assert len(kept) >= 2
+    assert all("reference" in line for line in kept)
+
+
 def test_steps_come_newest_first_in_a_share_of_the_room() -> None:
     steps = [("assistant", (f"step {n} did something useful today", "and more")) for n in range(100)]
     offered = material(*steps)

@@ -101,10 +101,10 @@ def test_an_earlier_summary_is_taken_apart() -> None:
     found = list(stretches(recap, 3))
     assert [(s.said, s.text or s.lines) for s in found] == [
         ("earlier", ("They met and agreed.",)),
-        ("user", "First\n### Record\nrequest"),
-        ("user", "Second"),
         ("earlier", ("id 4711",)),
         ("assistant", ("done",)),
+        ("user", "First\n### Record\nrequest"),
+        ("user", "Second"),
     ]
     assert {s.at for s in found} == {3}
     assert list(earlier("", 0)) == []
