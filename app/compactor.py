@@ -92,7 +92,8 @@ class Compactor:
         await self._keeper.find(context)
         if shapes(policy) and not self._rejected(context):
             await self._shape(context)
-        scale = counting.scale_of(context.chain, context.found.session, ask.model)
+        learnt = self._keeper.ratios.of(ask.tenant, ask.upstream, ask.model)
+        scale = counting.scale_of(context.chain, context.found.session, ask.model, learnt)
         # After an overflow the trigger says nothing: then everything is counted.
         context.estimate = await counting.estimate(
             reader, ask.opened, view, context.view, scale, 0 if overflowed else least

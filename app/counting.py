@@ -3,12 +3,13 @@
 Counting locally is the expensive step, so it is avoided while it can't matter: a text never has more tokens than bytes, hence "counts of
 known items plus bytes of unknown ones" below the trigger proves that nothing need be tokenised. Items are counted once and remembered;
 large amounts are counted in a thread. Where the provider has reported its own figure for a prefix of this very conversation, the local
-count is put on its scale.
+count is put on its scale: by what this session has seen of the model, and where that is little yet, by what earlier ones have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,6 +36,11 @@ UNSEEN, RATIO_OFF = 300, 0.3
 """By how much the usual values may be off: tokens that are in no text, share of the model's usual ratio."""
 NOISE, NOISE_SHARE = 10, 0.005
 """By how much one report may be off the scale of its session, tokens and share: no two texts have quite the same ratio."""
+SURE, LEARNT_OFF = 0.01, 0.03
+"""A session's ratio is learnt once it is off by no more than the first (standard error, share); another session's ratio of the same model
+may be off that by the second: they speak of other things."""
+LEARNT = 4_096
+"""Ratios that are remembered."""
 NEAR = 0.25
 """How far from the threshold a local count may be off, as a share of it: tokenisers of other families differ so much."""
 
@@ -140,26 +146,23 @@ async def estimate(reader: Reader, opened: Opened, client: View, view: View, sca
     return Estimate(scale, head, local(client), local(view), exact)
 
 
-def scale_of(chain: Sequence[bytes], session: Session | None, model: Model) -> Scale:
-    """From the longest prefix of this conversation that the model's provider has reported on, and from what this session has seen of the
-    model so far; where there is nothing, from what is known of its tokeniser."""
-    marks = [mark for mark in session.usages if mark.model == model.name] if session else []
-    unseen, ratio = _fitted(marks, model.fact("token_ratio", 1.0) or 1.0)
-    known = {mark.chain: mark for mark in reversed(marks)}
-    mark = next((known[link] for link in reversed(chain) if link in known), None) if known else None
-    if mark is None:
-        return Scale("tiktoken", ratio, int(unseen))
-    return Scale(mark.source, ratio, round(mark.reported / ratio) - mark.local)
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What marks say of a model: reported = (local + `unseen`) x `ratio`; `error` is the ratio's standard error, as a share of it."""
+
+    unseen: float
+    ratio: float
+    error: float
 
 
-def _fitted(marks: Sequence[UsageMark], usual: float) -> tuple[float, float]:
-    """(unseen, ratio) that the marks speak for: reported = (local + unseen) x ratio, the least squares of it.
+def fitted(marks: Sequence[UsageMark], usual: float, off: float = RATIO_OFF) -> Fit:
+    """The least squares of the marks; the ratio is within a factor of two of the `usual` one.
 
     The first marks of a session say little: with little text, what is unseen looks like a higher ratio. So the usual values count as marks
-    of a kind as well, each for as much as it is usually off by.
+    of a kind as well, each for as much as it is usually off by (`off`: that of the ratio, a share).
     """
     above = 1 / UNSEEN**2
-    w, x, xx, y, xy = above, 0.0, 1 / (usual * RATIO_OFF) ** 2, 0.0, 1 / (usual * RATIO_OFF**2)
+    w, x, xx, y, xy = above, 0.0, 1 / (usual * off) ** 2, 0.0, 1 / (usual * off**2)
     for mark in marks:
         weight = 1 / (NOISE + NOISE_SHARE * mark.local) ** 2
         w += weight
@@ -167,9 +170,48 @@ def _fitted(marks: Sequence[UsageMark], usual: float) -> tuple[float, float]:
         xx += weight * mark.local**2
         y += weight * mark.reported
         xy += weight * mark.local * mark.reported
-    ratio = (w * xy - x * y) / (w * xx - x * x)
+    spread = w * xx - x * x
+    ratio = (w * xy - x * y) / spread
+    error = math.sqrt(w / spread) / ratio if ratio > 0 else math.inf
     ratio = min(max(ratio, usual / LARGEST_RATIO), usual * LARGEST_RATIO)
-    return (y - x * ratio) / w / ratio, ratio
+    return Fit((y - x * ratio) / w / ratio, ratio, error)
+
+
+class Ratios:
+    """The ratios that a tenant's sessions have shown of each model so far, by upstream: a new session begins where they ended. Bounded, and
+    this process's own: another replica soon learns the same."""
+
+    def __init__(self) -> None:
+        self._learnt: dict[tuple[str, str, str], float] = {}
+
+    def of(self, tenant: str, upstream: str, model: Model) -> float | None:
+        """None: nothing was learnt yet."""
+        return self._learnt.get((tenant, upstream, model.name))
+
+    def learn(self, tenant: str, upstream: str, model: Model, marks: Sequence[UsageMark]) -> None:
+        """From a session's marks, if they say enough. What others have shown does not count, so that no error feeds itself."""
+        fit = fitted([mark for mark in marks if mark.model == model.name], _usual(model))
+        if fit.error > SURE:
+            return
+        if len(self._learnt) >= LEARNT:
+            self._learnt.clear()
+        self._learnt[tenant, upstream, model.name] = fit.ratio
+
+
+def scale_of(chain: Sequence[bytes], session: Session | None, model: Model, learnt: float | None = None) -> Scale:
+    """From the longest prefix of this conversation that the model's provider has reported on, and from what this session has seen of the
+    model so far; where there is nothing, from what other sessions have (`learnt`) or what is known of its tokeniser."""
+    marks = [mark for mark in session.usages if mark.model == model.name] if session else []
+    fit = fitted(marks, _usual(model)) if learnt is None else fitted(marks, learnt, LEARNT_OFF)
+    known = {mark.chain: mark for mark in reversed(marks)}
+    mark = next((known[link] for link in reversed(chain) if link in known), None) if known else None
+    if mark is None:
+        return Scale("tiktoken", fit.ratio, int(fit.unseen))
+    return Scale(mark.source, fit.ratio, round(mark.reported / fit.ratio) - mark.local)
+
+
+def _usual(model: Model) -> float:
+    return model.fact("token_ratio", 1.0) or 1.0
 
 
 def mark(link: bytes, model: Model, estimate: Estimate, forwarded: View, reported: int) -> UsageMark | None:

@@ -73,6 +73,7 @@ class Keeper:
         self._recorder = recorder
         self._base = public_base
         self._decoded: dict[bytes, Checkpoint] = {}
+        self.ratios = counting.Ratios()
         self._cut: dict[str, float] = {}
         """results that were archived, and when one is due that could not be"""
 
@@ -310,7 +311,8 @@ class Keeper:
             reported,
         )
         if mark is not None:
-            put["usages"] = counting.remembered(mark, session.usages)
+            put["usages"] = usages = counting.remembered(mark, session.usages)
+            self.ratios.learn(context.ask.tenant, context.ask.upstream, context.ask.model, usages)
             put["ratio"] = mark.reported / mark.local
         saved = max(0, outcome.before - outcome.after) if outcome.changed else 0
         change = SessionChange(add={"requests": 1, "tokens_cleared": saved}, put=put)
