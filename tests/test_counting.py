@@ -14,10 +14,12 @@ from app.counting import (
     MODELS,
     USAGE_MARKS,
     Estimate,
+    Ratios,
     Scale,
     bound,
     estimate,
     fill,
+    fitted,
     local,
     mark,
     remembered,
@@ -264,6 +266,48 @@ def test_without_any_report_the_models_own_ratio_holds() -> None:
     heavy = replace(MODEL, quirks=frozenset({"token_ratio=1.3"}))
     assert scaled(scale_of(LINKS, None, heavy), 1_000) == pytest.approx(1_300, abs=1)
     assert scale_of(LINKS, session(), MODEL) == TIKTOKEN
+
+
+def grown(ratio: float, unseen: int = 300, count: int = 4) -> list[UsageMark]:
+    """The reports on a conversation that grows by 5,000 tokens each time."""
+    return [marked(at, 5_000 * (at + 1), round((5_000 * (at + 1) + unseen) * ratio)) for at in range(count)]
+
+
+def test_what_sessions_have_shown_is_where_the_next_one_begins() -> None:
+    ratios = Ratios()
+    ratios.learn("t", "main", MODEL, grown(1.5))
+    learnt = ratios.of("t", "main", MODEL)
+    assert learnt == pytest.approx(1.5, rel=0.01)
+    for others in (("x", "main", MODEL), ("t", "x", MODEL), ("t", "main", replace(MODEL, name="x"))):
+        assert ratios.of(*others) is None
+    assert told(scale_of(LINKS, None, MODEL, learnt), 1_000) == pytest.approx(1_500, rel=0.02)
+    first = session(marked(0, 100, 600))
+    assert told(scale_of(LINKS, first, MODEL, learnt), 1_100) == pytest.approx(600 + 1_500, rel=0.02)
+    assert told(scale_of(LINKS, first, MODEL), 1_100) < 600 + 1_300
+
+
+def test_a_session_of_its_own_kind_is_soon_believed() -> None:
+    """Another language, say: what others have shown is outweighed by a few reports."""
+    own = session(*grown(1.2))
+    assert scale_of(LINKS, own, MODEL, 1.5).ratio == pytest.approx(1.2, rel=0.02)
+
+
+def test_only_what_is_sure_is_learnt() -> None:
+    ratios = Ratios()
+    ratios.learn("t", "main", MODEL, [marked(0, 100, 600)])
+    ratios.learn("t", "main", MODEL, grown(1.5)[:1])
+    ratios.learn("t", "main", MODEL, [])
+    ratios.learn("t", "main", MODEL, [replace(mark, model="other") for mark in grown(1.5)])
+    assert ratios.of("t", "main", MODEL) is None
+    assert fitted(grown(1.5), 1.0).error < fitted(grown(1.5)[:2], 1.0).error
+
+
+def test_ratios_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "LEARNT", 10)
+    ratios = Ratios()
+    for n in range(25):
+        ratios.learn(f"t{n}", "main", MODEL, grown(1.5))
+    assert sum(ratios.of(f"t{n}", "main", MODEL) is not None for n in range(25)) == 5
 
 
 def test_a_session_remembers_the_latest_reports_of_each_model() -> None:
