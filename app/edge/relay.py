@@ -104,6 +104,7 @@ class Relay:
             exchange.ask = ask_of(exchange, route, target)
             async with kept_alive(exchange, target):
                 exchange.forward(await self._compactor.decide(exchange.ask))
+                self._second.spare(exchange)
         except NotCompactable as refusal:
             self._pass_untouched(exchange, refusal.reason)
         except Refused:

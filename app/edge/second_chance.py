@@ -1,15 +1,18 @@
 """What is done when a provider refuses: at most once per request, and before any byte of an answer went to the client.
 
-Refused as malformed, though the client's own request might not have been: the client's own is sent instead. Refused as too long: it is
-compacted (more), with the window that the provider names. Everything else (rate limits, refusals, faults) is the client's to see, exactly
-as it came: agents read the wording.
+Refused as malformed, though the client's own request might not have been: the client's own is sent instead. Where that is refused as well,
+something else is wrong (no credit left, a parameter, a content filter): what was made of the request stays good, and the same request,
+should it come again, goes out as it is at once. Refused as too long: it is compacted (more), with the window that the provider names.
+Everything else (rate limits, refusals, faults) is the client's to see, exactly as it came: agents read the wording.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from hashlib import blake2b
 
 import httpx
 
@@ -28,6 +31,10 @@ from app.thinking import QUIRK
 LONGEST_REFUSAL = 1 << 20
 """Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
 REFUSALS = frozenset({400, 413, 422})
+EITHER_WAY = "original_too"
+"""The class of rejections that say nothing about the compaction."""
+HOPELESS_SECONDS, HOPELESS = 600, 4_096
+"""How long, and how many, requests are remembered that were refused either way: clients try the same one again a few times."""
 
 
 class SecondChance:
@@ -35,6 +42,15 @@ class SecondChance:
         self._client = client
         self._compactor = compactor
         self._recorder = recorder
+        self._hopeless: dict[bytes, float] = {}
+
+    def spare(self, exchange: Exchange) -> None:
+        """A request that was refused either way a moment ago goes out as the client wrote it: one refusal is enough."""
+        if self._hopeless and exchange.outcome is not None and exchange.changed:
+            until = self._hopeless.get(_digest(exchange), 0.0)
+            if until > time.monotonic():
+                exchange.outcome = exchange.outcome.undone("rejected")
+                exchange.restore()
 
     async def answer(self, exchange: Exchange, response: httpx.Response) -> httpx.Response:
         """The answer to give to the client: this one, or that to a better request."""
@@ -80,7 +96,7 @@ class SecondChance:
 
     async def _malformed(self, exchange: Exchange, status: int, said: bytes) -> tuple[httpx.Response, bytes | None]:
         """The client's own request instead, and what is said to that if it is refused, too. What was made of it is never used again,
-        unless both are refused: then it is something else that is wrong."""
+        unless both are refused."""
         outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
         assert ask is not None
@@ -95,7 +111,12 @@ class SecondChance:
             and form.overflow(response.status_code, again) is None
             and not form.lesson(response.status_code, again)
         )
-        if not alike:
+        if alike:
+            self._recorder.rejected(ask.format, EITHER_WAY)
+            if len(self._hopeless) >= HOPELESS:
+                self._hopeless.clear()
+            self._hopeless[_digest(exchange)] = time.monotonic() + HOPELESS_SECONDS
+        else:
             await self._learn(exchange, ask, outcome, status, said)
         return response, again
 
@@ -128,6 +149,12 @@ class SecondChance:
             exchange.wiring.registry.learn_quirk(ask.client_model, lesson)
         self._recorder.rejected(ask.format, lesson or "invalid_request")
         await self._compactor.reject(outcome)
+
+
+def _digest(exchange: Exchange) -> bytes:
+    """Stands for this very request of this tenant."""
+    assert exchange.ask is not None
+    return blake2b(exchange.raw, key=exchange.ask.tenant.encode()[:64], digest_size=16).digest()
 
 
 async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:

@@ -110,7 +110,8 @@ async def test_other_errors_are_never_tried_again(form: str, status: int) -> Non
 
 @every
 async def test_error_that_the_original_gets_as_well_says_nothing_about_the_compaction(form: str) -> None:
-    """No credit left, a bad parameter, Gemini's 400 for a wrong key: the client sees it, and the checkpoint stays in force."""
+    """No credit left, a bad parameter, a content filter: the client sees it, the checkpoint stays in force, and the same request costs only
+    one refusal more each time that it is tried again."""
     refusal: Rejection | None = Rejection(400, "Your credit balance is too low")
     provider = StrictProvider(reject=lambda _: refusal)
     async with between(provider, LOW) as proxy:
@@ -119,10 +120,35 @@ async def test_error_that_the_original_gets_as_well_says_nothing_about_the_compa
             answer = await proxy.ask(talk.request())
             assert labels(answer) == (400, "failed", "rejected")
             assert b"credit balance" in answer.body
+        assert [compacted(seen.body) for seen in provider.requests] == [True, *[False] * 5]
         assert proxy.metric("rejections_total", format=form, **{"class": "invalid_request"}) == 0
+        assert proxy.metric("rejections_total", format=form, **{"class": "original_too"}) == 1
         refusal = None
+        talk.ask("Is it paid now?")
         assert labels(await proxy.ask(talk.request())) == (200, "replayed", "checkpoint")
-    assert len(provider.requests) == 11
+    assert len(provider.requests) == 7
+
+
+async def test_what_was_refused_either_way_is_tried_in_its_shorter_form_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.edge.second_chance.HOPELESS_SECONDS", 0)
+    provider = StrictProvider(reject=lambda _: Rejection(400, "Your credit balance is too low"))
+    async with between(provider, LOW) as proxy:
+        talk = Talk("openai-chat").ask("Read.").rounds(8)
+        for _ in range(2):
+            assert labels(await proxy.ask(talk.request())) == (400, "failed", "rejected")
+    assert [compacted(seen.body) for seen in provider.requests] == [True, False] * 2
+
+
+async def test_another_tenants_refusal_spares_nobody() -> None:
+    provider = StrictProvider(
+        reject=lambda seen: Rejection(400, "no credit") if seen.header("authorization") == "Bearer other" else None
+    )
+    async with between(provider, LOW) as proxy:
+        for key in ("other", "mine"):
+            answer = await proxy.ask(Talk("openai-chat", key=key).ask("Read.").rounds(8).request())
+        assert answer.told == ("compacted", "threshold")
 
 
 async def test_client_error_on_an_unchanged_request_is_passed_on_at_once() -> None:
