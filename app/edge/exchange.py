@@ -65,6 +65,8 @@ class Exchange:
     length: int | None = None
     without_beta: str = ""
     """a beta value that must not go upstream, because what it is for was taken out"""
+    attempts: int = 0
+    """how often a provider was asked so far"""
     started: bool = False
     client: ClientWatch = field(init=False)
 

@@ -33,6 +33,7 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
         query = without_key(query)
     target = base_path + route.path + (b"?" + query if query else b"")
     beta = exchange.outcome.beta if exchange.outcome and exchange.changed else ""
+    exchange.attempts += 1
     headers = forwarded(
         scope["headers"],
         host,
@@ -42,6 +43,7 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
         route.target,
         beta=beta,
         without_beta=exchange.without_beta,
+        attempt=exchange.attempts,
     )
     connect, read = settings.timeouts(route.upstream)
     request = httpx.Request(

@@ -79,10 +79,12 @@ def forwarded(
     fresh: bool = False,
     beta: str = "",
     without_beta: str = "",
+    attempt: int = 1,
 ) -> list[Pair]:
     """A request's headers for the provider. `length` is that of the body, None: not told (no body, or chunked).
 
-    `fresh`: for a request of compactd's own in the client's name, so without what belongs to the client's one.
+    `fresh`: for a request of compactd's own in the client's name, so without what belongs to the client's one. A second `attempt` has
+    another body, which must not go under the first one's idempotency key (F4): it gets a key of its own, the same each time.
     """
     drop = _HOP | _REQUEST_OWN | (_OF_ONE_REQUEST if fresh else frozenset())
     named = _named_by_connection(raw)
@@ -92,6 +94,8 @@ def forwarded(
         if upstream.brings_credentials:
             drop = drop | _CREDENTIAL_NAMES
     pairs = [(b"host", host), *((name, value) for name, value in raw if name not in drop)]
+    if attempt > 1:
+        pairs = [(name, b"%b-%d" % (value, attempt) if name == b"idempotency-key" else value) for name, value in pairs]
     if without_beta:
         pairs = [
             _without_value(pair, without_beta.encode()) if pair[0] == b"anthropic-beta" else pair for pair in pairs

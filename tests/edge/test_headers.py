@@ -112,6 +112,15 @@ def test_request_of_our_own_leaves_out_what_belongs_to_the_clients_one() -> None
     ]  # fmt: skip
 
 
+def test_another_body_goes_under_another_idempotency_key() -> None:
+    raw = [(b"idempotency-key", b"mine"), (b"x-stainless-retry-count", b"1"), (b"x-request-id", b"r")]
+    first, second, again = (forwarded(raw, b"h", 3, True, OPEN, None, attempt=attempt) for attempt in (1, 2, 2))
+    assert (b"idempotency-key", b"mine") in first
+    assert (b"idempotency-key", b"mine-2") in second
+    assert [pair for pair in first if pair not in second] == [(b"idempotency-key", b"mine")]
+    assert second == again
+
+
 @pytest.mark.parametrize("status", [204, 304])
 def test_answer_without_a_body_has_no_length(status: int) -> None:
     assert returned([(b"Content-Length", b"9"), (b"ETag", b"x")], status, TOLD) == [(b"etag", b"x"), *TOLD]

@@ -66,6 +66,19 @@ async def test_refused_compaction_the_original_is_sent_and_answered(form: str, s
     assert b"Read " in answer.body or b"items" in answer.body
 
 
+async def test_a_second_attempt_has_an_idempotency_key_of_its_own() -> None:
+    """A provider would answer it from the first one, or refuse it: another body under the same key. A client's own retry keeps its key."""
+    provider = StrictProvider(reject=refusing())
+    async with between(provider, LOW) as proxy:
+        request = (
+            Talk("openai-chat").ask("Read.").rounds(8).request("idempotency-key: mine", "x-stainless-retry-count: 0")
+        )
+        assert (await proxy.ask(request)).status == 200
+        assert (await proxy.ask(request)).status == 200
+    assert [seen.header("idempotency-key") for seen in provider.requests] == ["mine", "mine-2", "mine"]
+    assert {seen.header("x-stainless-retry-count") for seen in provider.requests} == {"0"}
+
+
 @every
 async def test_what_was_refused_is_never_sent_again(form: str) -> None:
     provider = StrictProvider(reject=refusing())
