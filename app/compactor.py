@@ -158,9 +158,9 @@ class Compactor:
 
     async def _compacted(self, context: Context, trigger: int) -> Outcome:
         """Plan, fill, apply, gate, archive, save; or take what was prepared."""
-        jsonspan.members(
-            context.ask.opened.body
-        )  # a body that can't be spliced is found out before a summary is paid for
+        # A body that can't be spliced is found out before a summary is paid for.
+        jsonspan.readable(context.ask.opened.body)
+        jsonspan.members(context.ask.opened.body)
         level = rules.level(context.view.facts)
         attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
         draft = None

@@ -96,11 +96,22 @@ class Keeper:
         was made for, with a result, say, whose call was taken for one that is never answered."""
         view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
         wrong = rules.violations(view.facts)
-        if wrong and wrong - rules.violations(context.client.facts):
+        if (wrong and wrong - rules.violations(context.client.facts)) or self._unthinking(context, view):
             context.misfit = checkpoint.covered
             return False
         context.view, context.checkpoint = view, checkpoint
         return True
+
+    @staticmethod
+    def _unthinking(context: Context, view: View) -> bool:
+        """Does the model's running turn begin with its thinking in the client's request and, behind the checkpoint, with an item that
+        never had any (A30)? The history that the checkpoint was made for went on with one that has."""
+        before, after = context.client.facts, view.facts
+        first, now = rules.first_answer(before), rules.first_answer(after)
+        if now >= len(after) or first >= len(before):
+            return False
+        piece = view.pieces[now]
+        return isinstance(piece, int) and before[first].reasoning and not after[now].reasoning
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
         found = self._decoded.get(stored.key)

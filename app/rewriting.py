@@ -78,6 +78,8 @@ class Rewriter:
         """The rewritten view, or the reason why there is none."""
         address = draft.address if draft else ""
         level = rules.level(context.view.facts)
+        if _settled(context) >= len(context.client):
+            return "nothing_to_compact"
         try:
             steps, view = await self._steps(context, level, address)
         except SummaryFailed as failure:
@@ -257,7 +259,9 @@ class Rewriter:
             note = text if alternating and leads(view, plan) else reader.format.note(text)
         # The recap alone is a user item to end on, where two in a row are refused.
         ending = reader.format.note(CONTINUATION) if plan.continuation and not alternating else b""
-        return apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries, ending)
+        return _reaching(
+            context, apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries, ending)
+        )
 
     async def _gate(self, context: Context, after: View) -> str:
         """Why the attempt must be dropped, "" if it may go out: no violation that the client's own request lacks, and worth it."""
@@ -268,6 +272,25 @@ class Rewriter:
             return "quarantined"
         await counting.fill(context.reader, after)
         return _too_little(context, after.tokens)
+
+
+def _settled(context: Context) -> int:
+    """How far a checkpoint reaches that is stored for this history already, fitting or not: no other is kept for that very prefix, and a
+    shorter one would never be found."""
+    return max(context.checkpoint.covered if context.checkpoint else 0, context.misfit)
+
+
+def _reaching(context: Context, view: View) -> View:
+    """The view with a checkpoint to be that reaches further than the stored one, over items that it keeps, and, where a standing rule takes
+    out tool traffic, over the results of all calls in it: a replay comes before that rule, and must not part them."""
+    covered = max(view.covered, _settled(context) + 1)
+    if view.shaped:
+        for (result, _), (call, _) in sorted(
+            rules.pair(context.client.facts).call_of.items(), key=lambda pair: pair[1]
+        ):
+            if call < covered:
+                covered = max(covered, result + 1)
+    return replace(view, covered=covered) if covered > view.covered else view
 
 
 def _too_little(context: Context, after: int) -> str:

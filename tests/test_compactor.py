@@ -653,3 +653,13 @@ async def test_a_client_that_leaves_finds_it_done_later() -> None:
     await store.done.wait()
     assert story(await house.decide(talk, policy())) == ("replayed", "checkpoint")
     assert not house.witness.faults
+
+
+async def test_body_that_is_not_utf8_passes_whatever_strategy_and_standing_rule() -> None:
+    talk = Talk.of(10, x="\u00e4")
+    body = talk.body.replace("\u00e4".encode(), b"\xe4")
+    for rules in (policy(), policy(strategy="summarize"), policy(history_mode="messages_only")):
+        house = House()
+        outcome = await house.decide(talk, rules, body=body)
+        assert (outcome.body, outcome.result, outcome.reason) == (body, "passed", "not_utf8")
+        assert not house.writer.jobs

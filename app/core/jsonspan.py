@@ -50,6 +50,15 @@ def dump(thing: Any, ordered: bool = False) -> bytes:
         return json.dumps(thing, separators=(",", ":"), sort_keys=ordered).encode()
 
 
+def readable(raw: bytes) -> None:
+    """Raises NotCompactable("not_utf8") for what no provider can read: msgspec passes over the inside of strings that it skips."""
+    if not raw.isascii():
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            raise NotCompactable("not_utf8") from None
+
+
 def members(raw: bytes) -> dict[str, Span]:
     """Key -> (start, stop) of its value, for one JSON object. Raises NotCompactable("duplicate_key" | "not_json")."""
     try:
@@ -102,7 +111,7 @@ def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
     A last step that names a missing key adds it at the end of its object; `FRONT` adds to the front of an array, `REMOVED` takes from
     arrays
     and objects.
-    Raises NotCompactable for other missing places.
+    Raises NotCompactable for other missing places, and for a text that is not UTF-8.
     """
     grouped: dict[str | int, list[Edit]] = {}
     for path, text in edits:
@@ -111,6 +120,7 @@ def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
         grouped.setdefault(path[0], []).append((path[1:], text))
     if not grouped:
         return raw
+    readable(raw)
     if isinstance(next(iter(grouped)), int):
         return _edited_array(raw, grouped)
     spans = members(raw)
@@ -167,6 +177,8 @@ def splice(raw: bytes, key: str, pieces: Sequence[int | bytes], sizes: Sequence[
     slice with what stands between them.
     """
     start, stop = members(raw)[key]
+    readable(raw[:start])
+    readable(raw[stop:])
     spans = _walk(raw, start, sizes)
     if raw[spans[-1][1] : stop].strip() != b"]":
         raise NotCompactable("duplicate_key")

@@ -158,6 +158,11 @@ def current_turn(facts: Sequence[Facts]) -> int:
     return at
 
 
+def first_answer(facts: Sequence[Facts]) -> int:
+    """Index of the model's first item in the current turn; len(facts) if there is none."""
+    return next((at for at in range(current_turn(facts), len(facts)) if facts[at].role == "assistant"), len(facts))
+
+
 def open_round(facts: Sequence[Facts]) -> int:
     """Index where the round begins that the model has yet to answer; len(facts) if the conversation does not end with results.
 

@@ -72,8 +72,7 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         opened = open_body(form, raw)
     except NotCompactable as refusal:
         return {"error": f"The body can't be looked into ({refusal.reason}); it would pass untouched."}
-    named = opened.fields.get("model")
-    name = route.target.model or (named if isinstance(named, str) else "")
+    name = route.target.model or opened.model
     upstream = router.by_model(route, name)
     if request.policy is not None:
         policy = settings.policy_named(request.policy)

@@ -56,8 +56,7 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
         raise NotCompactable("signed")
     body = open_coding(exchange.raw, coding, limit) if coding else exchange.raw
     opened = open_body(form, body)
-    named = opened.fields.get("model")
-    name = target.model or (named if isinstance(named, str) else "")
+    name = target.model or opened.model
     upstream = wiring.router.by_model(route, name)
     if upstream != route.upstream:
         exchange.route = replace(route, upstream=upstream)

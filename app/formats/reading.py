@@ -63,6 +63,12 @@ class Opened:
         """The parsed last item, None if there is none."""
         return jsonspan.value(self.raws[-1]) if self.raws else None
 
+    @property
+    def model(self) -> str:
+        """The model that the body names, "" if it names none; always text that can be written down (half a surrogate pair can't)."""
+        named = self.fields.get("model")
+        return named.encode("utf-8", "replace").decode() if isinstance(named, str) else ""
+
 
 @cache
 def _envelope(history: str, fields: tuple[str, ...]) -> msgspec.json.Decoder[Any]:

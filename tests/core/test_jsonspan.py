@@ -336,3 +336,17 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
         jsonspan.splice(b'{"h":[1,2,3]}', "h", [0], [1, 1])
     with pytest.raises(NotCompactable, match="duplicate_key"):
         jsonspan.splice(b'{"h":[1,2],"h":[3]}', "h", [0], [1])
+
+
+@pytest.mark.parametrize("body", [b'{"x": "\xff", "messages": [1, 2]}', b'{"messages": [1, 2], "x": {"y": "\xc3("}}'])
+def test_what_is_not_utf8_is_never_changed(body: bytes) -> None:
+    """msgspec does not look inside strings that it skips."""
+    assert set(jsonspan.members(body)) == {"x", "messages"}
+    for change in (
+        lambda: jsonspan.splice(body, "messages", [1], [1, 1]),
+        lambda: jsonspan.edit(body, [(("new",), b"1")]),
+        lambda: jsonspan.readable(body),
+    ):
+        with pytest.raises(NotCompactable) as refused:
+            change()
+        assert refused.value.reason == "not_utf8"

@@ -304,3 +304,9 @@ def test_an_old_fault_keeps_its_name() -> None:
     broken = [ask(), says("a"), ask(), says("a"), ask()]
     assert rules.violations(broken[2:]) < rules.violations(broken)
     assert rules.violations([says("a"), *broken]) - rules.violations(broken)
+
+
+def test_first_answer_of_the_current_turn() -> None:
+    assert rules.first_answer([ask(), says(), ask(), note(), says("a"), answers("a")]) == 4
+    assert rules.first_answer([ask(), says(), ask()]) == 3
+    assert rules.first_answer([note(), says()]) == 2

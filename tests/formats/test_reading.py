@@ -187,3 +187,12 @@ def test_a_fingerprint_is_of_the_value(value: dict[str, Any]) -> None:
 def test_odd_values_have_a_fingerprint_too() -> None:
     values = ["\ud800", {"a": "\ud800"}, 10**40, 1e300, None, [], {}, ""]
     assert len({fingerprint(value) for value in values}) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("named", "model"), [('"gpt-4o"', "gpt-4o"), ('"\\ud800x"', "?x"), ("7", ""), ("null", ""), ('"\\u00e4"', "ä")]
+)
+def test_the_model_that_a_body_names_can_be_written_down(named: str, model: str) -> None:
+    body = b'{"model": %b, "messages": []}' % named.encode()
+    assert open_body(FORMATS["openai-chat"], body).model == model
+    assert open_body(FORMATS["openai-chat"], b'{"messages": []}').model == ""

@@ -79,7 +79,7 @@ class PrefixCache:
 
 def _prefixes(form: str, model: str, body: dict[str, Any], size: Size) -> list[tuple[bytes, int]]:
     """(digest, tokens) of each prefix: tools, then system, then each item."""
-    digest = hashlib.blake2b(f"{form} {model}".encode(), digest_size=16).digest()
+    digest = _digest(f"{form} {model}")
     system = body.get("system") or body.get("instructions") or body.get("systemInstruction")
     out: list[tuple[bytes, int]] = []
     tokens = 0
@@ -88,10 +88,15 @@ def _prefixes(form: str, model: str, body: dict[str, Any], size: Size) -> list[t
         (system, size.head),
         *zip(items_of(form, body), size.items, strict=True),
     ]:
-        digest = hashlib.blake2b(digest + canonical(segment).encode(), digest_size=16).digest()
+        digest = _digest(canonical(segment), digest)
         tokens += cost
         out.append((digest, tokens))
     return out
+
+
+def _digest(text: str, before: bytes = b"") -> bytes:
+    """Clients may send half a surrogate pair; a provider stores it as anything else."""
+    return hashlib.blake2b(before + text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def canonical(value: Any) -> str:

@@ -163,7 +163,7 @@ class StrictProvider:
             return self._error(seen, path, 413, "Request exceeds the maximum allowed number of bytes.")
         try:
             body = json.loads(decoded(seen))
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             return self._error(seen, path, 400, f"We could not parse the JSON body of your request. {problem}")
         if not isinstance(body, dict):
             return self._error(seen, path, 400, "Input should be an object")
@@ -184,7 +184,7 @@ class StrictProvider:
         try:
             seen.violations.extend(self._admission.violations(seen, path, prompt, self.quirks, self.binds_thinking))
             size = measure(seen.form, prompt, self.count)
-        except (AttributeError, KeyError, TypeError) as problem:
+        except (AttributeError, KeyError, TypeError, RecursionError) as problem:
             return self._error(seen, path, 400, f"Invalid request body: {problem}")
         if seen.violations:
             first = seen.violations[0]

@@ -83,3 +83,11 @@ def test_anthropic_automatic_marker_is_on_the_last_item() -> None:
     body = anthropic(user(LONG), tools=[], **MARK)
     assert use(cache, "anthropic-messages", body).written == 1254
     assert use(cache, "anthropic-messages", body).cached == 1254
+
+
+def test_half_a_surrogate_pair_is_a_character_like_others() -> None:
+    cache = PrefixCache(minimum=0, step=1)
+    body = {"model": "\ud800", "messages": [{"role": "user", "content": "\ud83d"}]}
+    size = measure("openai-chat", body)
+    assert cache.use("k", "openai-chat", "\ud800", body, size).cached == 0
+    assert cache.use("k", "openai-chat", "\ud800", body, size).cached == size.total > 0

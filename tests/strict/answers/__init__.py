@@ -70,4 +70,4 @@ def sse(data: Any, event: str = "") -> bytes:
     """One server-sent event; a string is sent as it is."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     head = f"event: {event}\n" if event else ""
-    return f"{head}data: {text}\n\n".encode()
+    return f"{head}data: {text}\n\n".encode("utf-8", "backslashreplace")

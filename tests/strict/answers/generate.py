@@ -27,14 +27,14 @@ def chunks(answer: Answer) -> Iterator[dict[str, Any]]:
 
 def events(answer: Answer) -> Iterator[bytes]:
     for chunk in chunks(answer):
-        yield b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\r\n\r\n"
+        yield b"data: " + json.dumps(chunk, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\r\n\r\n"
 
 
 def array(answer: Answer) -> Iterator[bytes]:
     """The stream without `alt=sse`: one JSON array that grows."""
     before = b"["
     for chunk in chunks(answer):
-        yield before + json.dumps(chunk, ensure_ascii=False, indent=2).encode()
+        yield before + json.dumps(chunk, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         before = b"\n,\r\n"
     yield b"]" if before != b"[" else b"[]"
 
