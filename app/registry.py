@@ -46,6 +46,10 @@ class Model:
         prefix = f"{name}="
         return next((float(quirk[len(prefix) :]) for quirk in self.quirks if quirk.startswith(prefix)), default)
 
+    def with_quirks(self, quirks: Iterable[str]) -> Model:
+        """The same model at an upstream that adds these: a fact takes the place of the one of its name, `-name` takes one away."""
+        return replace(self, quirks=_merged([*self.quirks, *quirks]))
+
 
 class Override(Protocol):
     """What the configuration says of a model. None leaves it as it is; quirks are added, `-quirk` takes one away."""
@@ -98,7 +102,7 @@ class Registry:
         """Remember what a refusal gave away about a model."""
         model = model[:LONGEST_NAME]
         found = self._models.get(model) or self._resolve(model)
-        self._remember(self._models, model, replace(found, quirks=found.quirks | {quirk}))
+        self._remember(self._models, model, found.with_quirks((quirk,)))
 
     def label(self, model: str) -> str:
         """A name for metrics, of a bounded set: the registry's or the configuration's own, or `other`."""

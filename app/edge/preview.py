@@ -5,7 +5,6 @@ Serves `compactd preview` and `POST /compactd/api/preview`; both use the real co
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -83,7 +82,7 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         if policy is None:
             return {"error": "No policy matches; the request would pass untouched."}
     model = registry.lookup(name, upstream)
-    model = replace(model, quirks=model.quirks | frozenset(settings.upstreams[upstream].quirks))
+    model = model.with_quirks(settings.upstreams[upstream].quirks)
     silent = Silent()
     compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), NoModel(), silent, settings.public_base)
     outcome = await compactor.decide(Ask(opened, form.name, upstream, model, policy, "preview"))

@@ -71,7 +71,7 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
     model = wiring.registry.lookup(name, upstream)
     quirks = settings.upstreams[upstream].quirks
     if quirks:
-        model = replace(model, quirks=model.quirks | frozenset(quirks))
+        model = model.with_quirks(quirks)
     tenant = credentials_hash(exchange.headers, scope["query_string"])
     session = session_name(exchange.headers, form.session_hint(opened.fields))
     return Ask(

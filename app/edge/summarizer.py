@@ -181,7 +181,7 @@ def _destination(wiring: Wiring, job: SummaryJob) -> Destination:
     model, ratio = wiring.registry.lookup(name, upstream), 1.0
     if own and name == ask.client_model:  # what was learnt about it counts
         model, ratio = ask.model, job.ratio
-    model = replace(model, quirks=model.quirks | frozenset(upstreams[upstream].quirks))
+    model = model.with_quirks(upstreams[upstream].quirks)
     return Destination(
         upstream,
         form,

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from app.settings.match import OPTIONS, globs
 from app.settings.policy import Policy
+from app.settings.quirks import Quirk
 from app.settings.values import (
     ArchiveUrl,
     BaseUrl,
@@ -113,8 +114,9 @@ class Upstream(BaseModel):
     read_timeout: Seconds | None = None
     """Seconds to wait for the next byte of an answer. `null`: as in `limits`."""
 
-    quirks: tuple[Text, ...] = ()
-    """What is special about its models, for example `alternating_roles`; `stream_only` for ChatGPT's own upstream behind Codex."""
+    quirks: tuple[Quirk, ...] = ()
+    """What is special about its models, for example `alternating_roles` or `token_ratio=1.3`; `stream_only` for ChatGPT's own upstream
+    behind Codex; `-name` takes away what the built-in table says. The head of `app/models.json` explains them all."""
 
     @property
     def brings_credentials(self) -> bool:
@@ -178,8 +180,9 @@ class Model(BaseModel):
     encoding: Literal["o200k_base", "cl100k_base"] | None = None
     """The tokeniser for local counts. `null`: what the built-in table says."""
 
-    quirks: tuple[Text, ...] = ()
-    """What is special about the model, for example `alternating_roles`, added to what the built-in table says."""
+    quirks: tuple[Quirk, ...] = ()
+    """What is special about the model, for example `alternating_roles` or `token_ratio=1.3`, added to what the built-in table says;
+    `-name` takes one away. The head of `app/models.json` explains them all."""
 
 
 class Limits(BaseModel):
