@@ -76,7 +76,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     def reload(self) -> None:
-        """Take over changed settings for new requests. What only a start can change (listen, store) stays as it was."""
+        """Take over changed settings for new requests."""
         settings = self._read_again()
         if settings is not None:
             wiring = _wiring(settings)

@@ -1,8 +1,7 @@
 """compactd's own endpoints: health, metrics, archives, the admin API. FastAPI; nothing here is on the hot path.
 
-Who may read what: health is open; an archive's address is its own key (`archive.access: link`); everything else needs the admin token, or
-no token at all while compactd is bound to loopback and the request names a loopback host (so that no web page can reach it by DNS
-rebinding).
+Who may read what is decided in front of it, by `app.edge.access`. With `console.content: false` nobody is shown what conversations say:
+no archive, no address of one.
 """
 
 from __future__ import annotations
@@ -11,49 +10,33 @@ import hmac
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from app import __version__
 from app.archive import address_of, whole
-from app.edge.headers import without_bearer
+from app.edge.access import Access
+from app.edge.console import console
 from app.edge.preview import Preview, preview
 from app.errors import StoreFailed
-from app.ports import Archive
+from app.ports import Archive, Compaction, Session
 from app.settings import describe
 
 if TYPE_CHECKING:
     from app.main import App
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 Cursor = Annotated[str, Query(max_length=400)]
 Limit = Annotated[int, Query(ge=1, le=200)]
-_CLOSED = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+HIDDEN = "`console.content` is false: messages are shown to nobody here."
 
 
-def operations(app: App) -> FastAPI:
+def operations(app: App) -> Access:
+    """ASGI, with its guard in front."""
     api = FastAPI(
         title="compactd", version=__version__, docs_url=None, redoc_url=None, openapi_url="/compactd/api/openapi.json",
-        description="Health, metrics, archives and the record of compactions.",
+        description="Health, metrics, archives and the record of compactions.", redirect_slashes=False,
     )  # fmt: skip
-
-    def admin(request: Request) -> None:
-        """Raises 401 without the token, 403 for a request that did not come to a loopback name."""
-        settings = app.settings
-        if settings.admin.token is not None:
-            given = without_bearer(request.headers.get("authorization", ""))
-            if not hmac.compare_digest(given.encode(), settings.admin.token.get_secret_value().encode()):
-                raise HTTPException(
-                    401, "Send the admin token as `Authorization: Bearer …`.", {"www-authenticate": "Bearer"}
-                )
-        elif not settings.listen.loopback:
-            raise HTTPException(403, "Set `admin.token` to use this from other machines.")
-        elif (
-            request.headers.get("host", "").rsplit(":", 1)[0] not in LOOPBACK and request.headers.get("host") != "[::1]"
-        ):
-            raise HTTPException(403, "Without `admin.token` this answers under a loopback name only.")
-
-    admins = [Depends(admin)]
+    api.include_router(console(lambda: app.settings))
 
     @api.exception_handler(StoreFailed)
     async def _store_failed(request: Request, fault: StoreFailed) -> JSONResponse:  # noqa: ARG001
@@ -79,79 +62,78 @@ def operations(app: App) -> FastAPI:
         return JSONResponse({"status": "ok"})
 
     @api.get("/metrics", tags=["health"])
-    def metrics(request: Request) -> Response:
+    def metrics() -> Response:
         """Prometheus exposition. Open, unless `admin.protect_metrics` is set."""
-        if app.settings.admin.protect_metrics:
-            admin(request)
         return Response(app.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @api.get("/compactd/archives/{archive_id}/{capability}", tags=["archives"])
-    async def read_archive(archive_id: str, capability: str, request: Request) -> JSONResponse:
+    async def read_archive(archive_id: str, capability: str) -> JSONResponse:
         """The whole conversation up to this compaction, by its address."""
-        if app.settings.archive.access == "admin":
-            admin(request)
         archive = await app.archives.get_archive(archive_id)
         if archive is None or not hmac.compare_digest(archive.capability.encode(), capability.encode()):
             raise HTTPException(404, "There is no archive at this address (any more).")
-        return JSONResponse(await whole(app.archives, archive), headers=_CLOSED)
+        return JSONResponse(await whole(app.archives, archive))
 
-    @api.get("/compactd/api/archives", tags=["archives"], dependencies=admins)
+    @api.get("/compactd/api/archives", tags=["archives"])
     async def archives(session: str = "", cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
         found, following = await app.store.archives(session, cursor, limit)
         return {"archives": [_head(app, archive) for archive in found], "cursor": following}
 
-    @api.get("/compactd/api/archives/{archive_id}", tags=["archives"], dependencies=admins)
+    @api.get("/compactd/api/archives/{archive_id}", tags=["archives"])
     async def archive(archive_id: str) -> dict[str, Any]:
         """One archive with everything that was removed before it."""
+        if not app.settings.console.content:
+            raise HTTPException(403, HIDDEN)
         found = await app.archives.get_archive(archive_id)
         if found is None:
             raise HTTPException(404, "There is no such archive (any more).")
         return await whole(app.archives, found)
 
-    @api.get("/compactd/api/sessions", tags=["sessions"], dependencies=admins)
+    @api.get("/compactd/api/sessions", tags=["sessions"])
     async def sessions(cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
         found, following = await app.store.sessions(cursor, limit)
-        return {"sessions": [_public(session) for session in found], "cursor": following}
+        return {"sessions": [_public(app, session) for session in found], "cursor": following}
 
-    @api.get("/compactd/api/sessions/{session}", tags=["sessions"], dependencies=admins)
+    @api.get("/compactd/api/sessions/{session}", tags=["sessions"])
     async def session(session: str) -> dict[str, Any]:
         found = await app.store.get_session(session)
         if found is None:
             raise HTTPException(404, "There is no such session (any more).")
-        return _public(found)
+        return _public(app, found)
 
-    @api.get("/compactd/api/compactions", tags=["compactions"], dependencies=admins)
+    @api.get("/compactd/api/compactions", tags=["compactions"])
     async def compactions(session: str = "", cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
         found, following = await app.store.compactions(session, cursor, limit)
-        return {"compactions": [_public(compaction) for compaction in found], "cursor": following}
+        return {"compactions": [_public(app, compaction) for compaction in found], "cursor": following}
 
-    @api.get("/compactd/api/compactions/{compaction_id}", tags=["compactions"], dependencies=admins)
+    @api.get("/compactd/api/compactions/{compaction_id}", tags=["compactions"])
     async def compaction(compaction_id: str) -> dict[str, Any]:
         found = await app.store.get_compaction(compaction_id)
         if found is None:
             raise HTTPException(404, "There is no such compaction (any more).")
-        return _public(found)
+        return _public(app, found)
 
-    @api.get("/compactd/api/config", tags=["config"], dependencies=admins)
+    @api.get("/compactd/api/config", tags=["config"])
     async def config() -> dict[str, Any]:
         """The settings in force, secrets masked."""
         return describe(app.settings)
 
-    @api.post("/compactd/api/preview", tags=["config"], dependencies=admins)
+    @api.post("/compactd/api/preview", tags=["config"])
     async def previewed(request: Preview) -> dict[str, Any]:
         """What would be forwarded for a request body, and why. Nothing is sent or stored."""
         return await preview(app.settings, request)
 
-    return api
+    return Access(api, lambda: app.settings)
 
 
 def _head(app: App, archive: Archive) -> dict[str, Any]:
-    address = address_of(app.settings.public_base, archive.id, archive.capability)
-    return {
-        "id": archive.id, "session": archive.session, "created": archive.created, "previous": archive.previous, "address": address,
-    }  # fmt: skip
+    shown = {"id": archive.id, "session": archive.session, "created": archive.created, "previous": archive.previous}
+    if app.settings.console.content:
+        shown["address"] = address_of(app.settings.public_base, archive.id, archive.capability)
+    return shown
 
 
-def _public(record: Any) -> dict[str, Any]:
+def _public(app: App, record: Session | Compaction) -> dict[str, Any]:
     """A record for an administrator: without the tenant's hash and the marks that mean nothing outside."""
-    return {key: value for key, value in msgspec.to_builtins(record).items() if key not in ("tenant", "usages")}
+    hidden = {"tenant", "usages"} | (set() if app.settings.console.content else {"last_archive", "archive"})
+    return {key: value for key, value in msgspec.to_builtins(record).items() if key not in hidden}

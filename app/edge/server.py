@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
+from pydantic import ValidationError
 
 from app.edge import log
 from app.edge.protocol import Protocol
@@ -81,14 +82,21 @@ def build(settings: Settings, file: str | None, overrides: dict[str, object]) ->
     def again() -> Settings | None:
         logger = structlog.get_logger("compactd")
         try:
-            changed = read_settings(file, overrides)
+            changed = read_settings(file, overrides).after(app.settings)
         except ConfigInvalid as invalid:
             logger.error("reload_refused", faults=invalid.faults, action="the old configuration stays in force")
+            return None
+        except ValidationError as invalid:
+            faults = [fault["msg"] for fault in invalid.errors(include_input=False, include_url=False)]
+            logger.error(
+                "reload_refused", faults=faults, action="restart: what only a start can change does not fit the rest"
+            )
             return None
         logger.info("reloaded")
         return changed
 
-    return App(settings, again)
+    app = App(settings, again)
+    return app
 
 
 def serve(file: str | None, overrides: dict[str, object]) -> None:

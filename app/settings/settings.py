@@ -22,6 +22,12 @@ class Settings(Sections):
         refuse(broken(self))
         return self
 
+    def after(self, before: Settings) -> Settings:
+        """What a reload leads to: these settings, with what only a start can change as it was. Raises ValidationError where the two do not
+        fit together: an address that is still open to the network, say, and no keys any more."""
+        kept = {"listen": before.listen, "store": before.store}
+        return Settings(**({name: getattr(self, name) for name in type(self).model_fields} | kept))
+
     def policy_for(self, model: str, format: str, upstream: str, headers: Mapping[str, str]) -> Policy | None:
         """The first policy that matches, or None: then the request passes untouched. `headers` has lower-case names."""
         for policy in self.policies:

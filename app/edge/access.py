@@ -1,0 +1,134 @@
+"""Who may see compactd's own pages, decided before anything of a request is read, and what browsers may do with them.
+
+Health is open; an archive's address is its own key (`archive.access: link`); everything else needs the admin token, or no token at all
+while nobody but this machine can ask: bound to loopback, under a loopback name (a web page that points its own name here by DNS rebinding
+still sends that name), and not handed on by a proxy. No answer allows another origin to read it, to frame it or to load anything from it,
+and nothing can be posted from another site.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.edge.bodies import ClientGone, take_body
+from app.edge.headers import Headers, digest, without_bearer
+from app.settings import Settings
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""What proxies say for whom they ask: then the asker is not on this machine."""
+PAGE = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+NOTHING = "default-src 'none'; "
+_ALWAYS = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+CONSOLE = "/compactd/"
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    status: int
+    detail: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def admitted(settings: Settings, headers: Headers) -> Denied | None:
+    """None for an administrator."""
+    token = settings.admin.token
+    if token is not None:
+        given = without_bearer(headers.get("authorization", ""))
+        if hmac.compare_digest(digest(given), digest(token.get_secret_value())):
+            return None
+        challenge = ((b"www-authenticate", b"Bearer"),)
+        return Denied(401, "Send the admin token as `Authorization: Bearer …`.", challenge)
+    if not settings.listen.loopback or not _loopback(settings.listen.public_url or "http://localhost"):
+        return Denied(403, "Set `admin.token` to use this from other machines.")
+    if not _loopback(f"http://{headers.get('host', '')}") or any(name in headers for name in HANDED_ON):
+        return Denied(403, "Without `admin.token` this answers under a loopback name only, and to no proxy.")
+    return None
+
+
+def _loopback(url: str) -> bool:
+    try:
+        return urlsplit(url).hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
+def from_elsewhere(headers: Headers) -> bool:
+    """Was this request made by a page of another origin? Browsers say so; other clients say nothing."""
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return True
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != headers.get("host", "")
+
+
+class Access:
+    """ASGI around compactd's own pages."""
+
+    def __init__(self, app: Any, settings: Callable[[], Settings]) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        settings, headers, path = self._settings(), Headers(scope["headers"]), scope["path"]
+        page = path == CONSOLE or path.startswith(f"{CONSOLE}console/")
+        answer = _hardened(send, PAGE if page else NOTHING)
+        denied = admitted(settings, headers) if _for_admins(settings, path) else None
+        if denied is None and scope["method"] not in ("GET", "HEAD") and from_elsewhere(headers):
+            denied = Denied(403, "Requests from pages of another origin are not taken.")
+        if denied is None and scope["method"] not in ("GET", "HEAD"):
+            try:
+                chunks, whole = await take_body(receive, settings.limits.max_body_bytes)
+            except ClientGone:
+                return
+            if not whole or sum(map(len, chunks)) > settings.limits.max_body_bytes:
+                denied = Denied(413, "The body is over `limits.max_body_bytes`.", ((b"connection", b"close"),))
+            receive = _again(b"".join(chunks), receive)
+        if denied is None:
+            await self._app(scope, receive, answer)
+            return
+        body = json.dumps({"detail": denied.detail}, ensure_ascii=False).encode()
+        told = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *denied.headers]
+        await answer({"type": "http.response.start", "status": denied.status, "headers": told})
+        await answer({"type": "http.response.body", "body": body})
+
+
+def _for_admins(settings: Settings, path: str) -> bool:
+    if path == "/metrics":
+        return settings.admin.protect_metrics
+    if path.startswith("/compactd/archives/"):
+        return settings.archive.access == "admin"
+    return path.startswith("/compactd/api")
+
+
+def _hardened(send: Any, allowed: str) -> Any:
+    added = [
+        (b"content-security-policy", (allowed + _ALWAYS).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cache-control", b"no-store"),
+    ]
+
+    async def hardened(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return hardened
+
+
+def _again(body: bytes, rest: Any) -> Any:
+    """A body that was taken in, to be received once more."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return waiting.pop() if waiting else await rest()
+
+    return receive
