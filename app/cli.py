@@ -212,6 +212,7 @@ def _in_store(config: Path | None, work: Any) -> Any:
             session_ttl=kept.session_ttl,
             checkpoint_ttl=kept.checkpoint_ttl,
             archive_ttl=kept.archive_ttl,
+            encryption_key=kept.secret,
         )
         try:
             return await work(store)

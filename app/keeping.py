@@ -28,7 +28,6 @@ from app.ports import (
     SharedStore,
     StoredCheckpoint,
     Summary,
-    anchor_of,
 )
 from app.request import Context, Outcome
 
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 
 
 def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:
-    depth = checkpoint.covered
-    return StoredCheckpoint(context.chain[depth - 1], anchor_of(context.chain, depth), depth, checkpoint.encode())
+    return StoredCheckpoint.of(context.chain, checkpoint.covered, checkpoint.encode())
 
 
 def _spent(summaries: Sequence[Summary]) -> dict[str, Any]:
@@ -210,7 +208,9 @@ class Keeper:
         checkpoint = self._checkpoint(context, attempt, draft)
         stored = _stored(context, checkpoint)
         try:
-            if await self._store.put_checkpoint(context.ask.tenant, stored):
+            kept = await self._store.put_checkpoint(context.ask.tenant, stored)
+            context.store_failed |= self._store.degraded
+            if kept:
                 context.checkpoint = checkpoint
                 await self._record(context, attempt, stored.key, checkpoint.archive)
                 return attempt.view
@@ -301,9 +301,8 @@ class Keeper:
             return
         try:
             if checkpoint is not None:
-                key = context.chain[checkpoint.covered - 1]
-                self._decoded.pop(key, None)
-                await self._store.quarantine(context.ask.tenant, key)
+                self._decoded.pop(context.chain[checkpoint.covered - 1], None)
+                await self._store.quarantine(context.ask.tenant, _stored(context, checkpoint))
             await self._store.update_session(context.ask.tenant, context.session, SessionChange(add={"rejections": 1}))
         except StoreFailed as fault:
             self._recorder.fault("quarantine", fault)

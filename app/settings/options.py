@@ -20,6 +20,7 @@ from app.settings.quirks import Quirk
 from app.settings.values import (
     ArchiveUrl,
     BaseUrl,
+    EncryptionKey,
     Formats,
     Glob,
     Headers,
@@ -153,8 +154,14 @@ class Store(BaseModel):
     archive_ttl: Positive = 2592000
     """Seconds that removed messages can be read back."""
 
-    encryption_key: Secret | None = None
-    """Encrypts what is stored. Lost, the stored data is lost too. `null`: stored as it is."""
+    encryption_key: EncryptionKey | None = None
+    """Encrypts what is stored (AES-GCM): 32 random bytes in base64, best from the environment (`${STORE_KEY}`). Several as
+    `id:base64,id:base64`: the first one writes, all of them read. Lost, the stored data is lost too. `null`: stored as it is."""
+
+    @property
+    def secret(self) -> str:
+        """The encryption keys, "" for none."""
+        return self.encryption_key.get_secret_value() if self.encryption_key else ""
 
 
 class Archive(BaseModel):

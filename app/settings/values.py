@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, SecretStr
 
 from app.settings import scalars
+from app.settings.keys import encryption_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,11 @@ def _secret(value: SecretStr) -> SecretStr:
     return value
 
 
+def _encryption_key(value: SecretStr) -> SecretStr:
+    encryption_keys(_secret(value).get_secret_value())
+    return value
+
+
 def _headers(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
@@ -215,6 +221,7 @@ TextFile = Annotated[Path, AfterValidator(_text_file), Kind("the path of a text 
 Name = Annotated[str, AfterValidator(_name), Kind("a name")]
 Glob = Annotated[str, Field(min_length=1), Kind("a name or glob (`*`, `?`, `[a-z]`)")]
 Secret = Annotated[SecretStr, AfterValidator(_secret), Kind("secret text")]
+EncryptionKey = Annotated[SecretStr, AfterValidator(_encryption_key), Kind("a base64 key, or id:base64,id:base64")]
 Strategy = Annotated[str, AfterValidator(_strategy), Kind(_STRATEGY_WORDS)]
 HttpUrl = Annotated[str, AfterValidator(http_url), Kind("an http or https address")]
 BaseUrl = Annotated[str, AfterValidator(_base_url), Kind("an http or https address without /v1")]

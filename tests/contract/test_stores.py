@@ -1,20 +1,21 @@
-"""What every store promises, asked of each of them: memory, SQLite, a real Redis, and the guarded one (over SQLite)."""
+"""What every store promises, asked of each: memory, SQLite, Redis (alone, behind a sentinel, a cluster), the guarded one."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import multiprocessing
+import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from app.edge.stores import Guarded, open_store
 from app.edge.stores.base import PAGE
@@ -27,9 +28,8 @@ from app.ports import (
     Store,
     StoredCheckpoint,
     UsageMark,
-    anchor_of,
 )
-from tests.redis_server import RedisServer
+from tests.redis_server import ClusterOfThree, RedisServer, Replicated
 
 TENANT = "tenant-a"
 BRIEF = 0.4
@@ -47,7 +47,7 @@ def links(length: int, *, name: str = "conversation", same: int = 0) -> list[byt
 
 
 def checkpoint(chain: list[bytes], depth: int, value: bytes = b"") -> StoredCheckpoint:
-    return StoredCheckpoint(chain[depth - 1], anchor_of(chain, depth), depth, value or b"value at %d" % depth)
+    return StoredCheckpoint.of(chain, depth, value or b"value at %d" % depth)
 
 
 def archive(name: str, session: str = "s", created: float | None = None, **more: Any) -> Archive:
@@ -73,8 +73,9 @@ class Silent:
 class Backend:
     """One place where stores keep their data; `open` gives another store object on it (memory: the same one)."""
 
-    def __init__(self, url: str, guarded: bool = False) -> None:
+    def __init__(self, url: str, guarded: bool = False, clients: Sequence[Any] = ()) -> None:
         self.url = url
+        self.clients = clients
         self.guarded = guarded
         self.kind = url.partition("://")[0]
         self._opened: list[Store] = []
@@ -89,21 +90,35 @@ class Backend:
         self._opened.append(store)
         return store
 
+    def at_rest(self) -> Iterator[bytes]:
+        """All that lies there: the files' contents, or names and values of all keys."""
+        if self.kind == "sqlite":
+            yield from (file.read_bytes() for file in Path(self.url.removeprefix("sqlite:///")).parent.iterdir())
+            return
+        for client in self.clients:
+            for key in client.scan_iter():
+                yield key
+                yield client.dump(key)
+
     async def close(self) -> None:
         for store in self._opened:
             await store.close()
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "guarded"])
+REDIS = {"redis": "redis_server", "sentinel": "redis_behind_sentinel", "cluster": "redis_cluster"}
+"""Kind of Redis -> the fixture that has it."""
+
+
+@pytest.fixture(params=["memory", "sqlite", *REDIS, "guarded"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
-        with Redis.from_url(server.url) as client:
-            client.flushall()
-        url = server.url
+    clients: Sequence[Any] = ()
+    if request.param in REDIS:
+        servers: RedisServer | Replicated | ClusterOfThree = request.getfixturevalue(REDIS[request.param])
+        servers.flush()
+        url, clients = servers.url, servers.clients
     else:
         url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/data/store.db"
-    backend = Backend(url, guarded=request.param == "guarded")
+    backend = Backend(url, request.param == "guarded", clients)
     yield backend
     await backend.close()
 
@@ -126,7 +141,7 @@ class TestCheckpoints:
 
     async def test_an_empty_value_is_a_value(self, store: Store) -> None:
         chain = links(3)
-        put = StoredCheckpoint(chain[1], anchor_of(chain, 2), 2, b"")
+        put = StoredCheckpoint.of(chain, 2, b"")
         await store.put_checkpoint(TENANT, put)
         assert (await store.lookup(TENANT, chain, "s")).checkpoint == put
 
@@ -173,7 +188,7 @@ class TestCheckpoints:
         await store.put_checkpoint("a", checkpoint(chain, 5, b"of a"))
         assert await store.lookup("b", chain, "s") == Found()
         assert await store.put_checkpoint("b", checkpoint(chain, 5, b"of b"))
-        await store.quarantine("a", chain[4])
+        await store.quarantine("a", checkpoint(chain, 5))
         assert await store.lookup("b", chain, "s") == Found(checkpoint(chain, 5, b"of b"))
         assert await store.lookup("a", chain, "s") == Found(None, 5)
 
@@ -211,26 +226,26 @@ class TestQuarantine:
             await store.put_checkpoint(TENANT, checkpoint(chain, depth))
         reader = backend.open() if fresh else store
         assert (await reader.lookup(TENANT, chain, "s")).checkpoint == checkpoint(chain, 8)
-        await store.quarantine(TENANT, chain[7])
+        await store.quarantine(TENANT, checkpoint(chain, 8))
         assert await reader.lookup(TENANT, chain, "s") == Found(checkpoint(chain, 6), 8)
-        await store.quarantine(TENANT, chain[5])
+        await store.quarantine(TENANT, checkpoint(chain, 6))
         assert await reader.lookup(TENANT, chain, "s") == Found(checkpoint(chain, 3), 8)
         assert await reader.lookup(TENANT, chain[:7], "s") == Found(checkpoint(chain, 3), 6)
-        await store.quarantine(TENANT, chain[2])
+        await store.quarantine(TENANT, checkpoint(chain, 3))
         assert await reader.lookup(TENANT, chain, "s") == Found(None, 8)
 
     async def test_putting_it_again_changes_nothing(self, store: Store) -> None:
         chain = links(9)
         await store.put_checkpoint(TENANT, checkpoint(chain, 8))
-        await store.quarantine(TENANT, chain[7])
-        await store.quarantine(TENANT, chain[7])
+        await store.quarantine(TENANT, checkpoint(chain, 8))
+        await store.quarantine(TENANT, checkpoint(chain, 8))
         assert not await store.put_checkpoint(TENANT, checkpoint(chain, 8, b"again"))
         assert await store.lookup(TENANT, chain, "s") == Found(None, 8)
 
     async def test_before_it_is_known(self, backend: Backend) -> None:
         chain, store = links(9), backend.open()
-        await store.quarantine(TENANT, chain[7])
-        assert await store.lookup(TENANT, chain, "s") == Found()
+        await store.quarantine(TENANT, checkpoint(chain, 8))
+        assert await store.lookup(TENANT, chain, "s") == Found(None, 8)
         assert not await backend.open().put_checkpoint(TENANT, checkpoint(chain, 8))
         assert await store.lookup(TENANT, chain, "s") == Found(None, 8)
 
@@ -413,6 +428,24 @@ class TestLeases:
         await store.release("prefix", str(first))
         assert await store.acquire("prefix", 60) is None
 
+    async def test_the_holder_can_hold_on(self, backend: Backend) -> None:
+        one, two = backend.open(), backend.open()
+        token = await one.acquire("prefix", BRIEF)
+        assert token
+        assert await one.renew("prefix", token, 60)
+        assert not await two.renew("prefix", "not the token", 60)
+        await asyncio.sleep(BRIEF * 1.2)
+        assert await two.acquire("prefix", 60) is None
+        await one.release("prefix", token)
+        assert not await one.renew("prefix", token, 60)
+        assert await two.acquire("prefix", BRIEF)
+
+    async def test_what_has_ended_is_not_renewed(self, store: Store) -> None:
+        token = str(await store.acquire("prefix", BRIEF))
+        await asyncio.sleep(BRIEF * 1.2)
+        assert not await store.renew("prefix", token, 60)
+        assert await store.acquire("prefix", 60)
+
     async def test_a_crowd_gets_one(self, backend: Backend) -> None:
         stores = backend.open(), backend.open()
         tokens = await asyncio.gather(*(stores[n % 2].acquire("prefix", 60) for n in range(40)))
@@ -457,7 +490,7 @@ class TestTime:
         assert found.session.requests == 2
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis", "guarded"], indirect=True)
+@pytest.mark.parametrize("backend", ["sqlite", *REDIS, "guarded"], indirect=True)
 class TestSharing:
     """Several store objects, or processes, on one file or server (memory is nobody else's)."""
 
@@ -479,7 +512,7 @@ class TestSharing:
         chain, before = links(9), backend.open()
         await before.put_checkpoint(TENANT, checkpoint(chain, 5))
         await before.put_checkpoint(TENANT, checkpoint(chain, 8))
-        await before.quarantine(TENANT, chain[7])
+        await before.quarantine(TENANT, checkpoint(chain, 8))
         await before.update_session(TENANT, "s", SessionChange(add={"requests": 2}))
         await before.put_archive(archive("a"))
         await before.put_compaction(compaction("c"))
@@ -512,6 +545,75 @@ class TestSharing:
         for number in range(3):
             chain = links(50, name=f"process {number}")
             assert (await store.lookup(TENANT, chain, "s")).checkpoint == checkpoint(chain, 50)
+
+
+KEY, NEXT = (base64.b64encode(os.urandom(32)).decode() for _ in range(2))
+
+
+@pytest.mark.parametrize("backend", ["sqlite", *REDIS, "guarded"], indirect=True)
+class TestEncryption:
+    async def fill(self, store: Store, chain: list[bytes]) -> None:
+        await store.put_checkpoint(TENANT, checkpoint(chain, 3, b"canary checkpoint " * 20))
+        put = {"last_archive": "canary address", "usages": (UsageMark(b"k" * 16, 1, 2, "canary mark"),), "model": "m"}
+        await store.update_session(TENANT, "s", SessionChange(add={"requests": 1}, put=put))
+        await store.put_archive(replace(archive("a", document=b'"canary words"'), capability="canary capability"))
+        await store.put_compaction(replace(compaction("c"), archive="canary address"))
+
+    async def reads(self, store: Store, chain: list[bytes]) -> bool:
+        """Whether all of it can be read; all or nothing."""
+        found = await store.lookup(TENANT, chain, "s")
+        kept, line = await store.get_archive("a"), await store.get_compaction("c")
+        assert found.session is not None
+        assert (found.session.requests, found.session.model) == (1, "m")
+        if kept is None:
+            assert found.checkpoint is None
+            assert line is None
+            assert (found.session.last_archive, found.session.usages) == ("", ())
+            assert await store.archives() == await store.compactions() == ([], "")
+            return False
+        assert found.checkpoint == checkpoint(chain, 3, b"canary checkpoint " * 20)
+        assert (kept.document, kept.capability) == (b'"canary words"', "canary capability")
+        assert line is not None
+        assert line.archive == found.session.last_archive == "canary address"
+        assert found.session.usages[0].model == "canary mark"
+        assert (await store.archives())[0] == [replace(kept, document=b"")]
+        assert (await store.compactions())[0] == [line]
+        return True
+
+    async def test_nothing_lies_there_as_it_is(self, backend: Backend) -> None:
+        chain, store = links(5), backend.open(encryption_key=KEY)
+        await self.fill(store, chain)
+        assert await self.reads(backend.open(encryption_key=KEY), chain)
+        assert not [one for one in backend.at_rest() if b"canary" in one]
+        assert len(list(backend.at_rest())) > 4 or backend.kind == "sqlite"
+
+    async def test_keys_are_replaced_one_by_one(self, backend: Backend) -> None:
+        chain = links(5)
+        await self.fill(backend.open(encryption_key=f"old:{KEY}"), chain)
+        assert await self.reads(backend.open(encryption_key=f"new:{NEXT},old:{KEY}"), chain)
+        assert not await self.reads(backend.open(encryption_key=f"new:{NEXT}"), chain)
+        assert not await self.reads(backend.open(), chain)
+
+    async def test_what_nobody_here_can_read_makes_place(self, backend: Backend) -> None:
+        chain, store = links(5), backend.open(encryption_key=f"new:{NEXT}")
+        await self.fill(backend.open(encryption_key=f"old:{KEY}"), chain)
+        assert await store.put_checkpoint(TENANT, checkpoint(chain, 3, b"anew"))
+        assert (await backend.open(encryption_key=f"new:{NEXT}").lookup(TENANT, chain, "s")).checkpoint == checkpoint(
+            chain, 3, b"anew"
+        )
+
+    async def test_what_was_stored_plainly_stays_readable(self, backend: Backend) -> None:
+        chain = links(5)
+        await self.fill(backend.open(), chain)
+        assert await self.reads(backend.open(encryption_key=KEY), chain)
+        assert not await backend.open(encryption_key=KEY).put_checkpoint(TENANT, checkpoint(chain, 3))
+
+    async def test_a_quarantine_needs_no_key(self, backend: Backend) -> None:
+        chain = links(5)
+        await self.fill(backend.open(encryption_key=KEY), chain)
+        await backend.open(encryption_key=KEY).quarantine(TENANT, checkpoint(chain, 3))
+        found = await backend.open().lookup(TENANT, chain, "s")
+        assert (found.checkpoint, found.quarantined) == (None, 3)
 
 
 def _child(url: str, number: int) -> None:

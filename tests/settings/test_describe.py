@@ -17,7 +17,7 @@ def test_secrets_are_masked_and_all_else_is_shown(loaded: Load) -> None:
             auth: {keys: [hunter2, hunter2x]}
             upstreams:
               a: {base_url: https://x/y, formats: [gemini], api_key: hunter2, headers: {X-Secret: hunter2}}
-            store: {url: "redis://me:hunter2/@hunter2@h:1/0?password=hunter2", encryption_key: hunter2}
+            store: {url: "redis://me:hunter2/@hunter2@h:1/0?password=hunter2", encryption_key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnQ=}
             archive: {url: "s3://hunter2@bucket/prefix"}
             policies: [{match: {headers: {authorization: "Bearer hunter2*"}}}]
             """

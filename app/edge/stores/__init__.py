@@ -12,9 +12,11 @@ from app.edge.stores.base import StoreOptions
 from app.edge.stores.guarded import Guarded, StoreRecorder
 from app.edge.stores.memory import MemoryStore
 from app.edge.stores.redis import RedisStore
+from app.edge.stores.sealing import Seal
 from app.edge.stores.sqlite import SqliteStore
 from app.errors import ConfigInvalid
 from app.ports import Store
+from app.settings.keys import encryption_keys
 
 __all__ = [
     "STORES",
@@ -32,6 +34,8 @@ STORES: dict[str, type[MemoryStore] | type[SqliteStore] | type[RedisStore]] = {
     "sqlite": SqliteStore,
     "redis": RedisStore,
     "rediss": RedisStore,
+    "redis+sentinel": RedisStore,
+    "redis+cluster": RedisStore,
 }
 """URL scheme -> class. A new store is a new file and a line here."""
 
@@ -43,13 +47,13 @@ def open_store(
     session_ttl: int,
     checkpoint_ttl: int,
     archive_ttl: int,
+    encryption_key: str = "",
     max_bytes: int = 2 << 30,
     clock: Callable[[], float] = time.time,
 ) -> Store:
-    """The store that `store.url` names; times in seconds, `max_bytes` for the embedded stores.
+    """The store that `store.url` names; times in seconds, `max_bytes` for the embedded stores. `encryption_key` as in the settings.
 
-    Raises ConfigInvalid for a scheme that is not known and a URL that can't be read. Its text never repeats the URL, which may hold a
-    password.
+    Raises ConfigInvalid for a scheme that is not known and a URL or key that can't be read. Its text never repeats them.
     """
     scheme = url.partition("://")[0] if "://" in url else ""
     kind = STORES.get(scheme)
@@ -61,7 +65,12 @@ def open_store(
             else "has no scheme"
         )
         raise ConfigInvalid([f"store.url {named}. Use one of {known}."])
+    try:
+        seal = Seal(encryption_keys(encryption_key)) if encryption_key else None
+    except ValueError as error:
+        raise ConfigInvalid([f"store.encryption_key {error}."]) from None
     options = StoreOptions(
+        seal=seal,
         timeout=timeout,
         session_ttl=session_ttl,
         checkpoint_ttl=checkpoint_ttl,

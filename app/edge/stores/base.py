@@ -18,13 +18,23 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from app.edge.stores.sealing import Seal
 from app.errors import StoreFailed
+from app.ports import Archive
+
+
+class TooLarge(StoreFailed):
+    """A value that the store will not take; that says nothing about the store."""
+
 
 PER_ANCHOR = 64
 """Checkpoints filed under one anchor; the one that was unused for longest leaves."""
 
 PER_LIST = 10_000
 """Lines that a list for the console holds where a store has to bound it itself; the oldest leave."""
+
+ARCHIVE_BYTES_A_SECOND = 8 << 20
+"""Packed and sent, on a busy machine."""
 
 PAGE = 500
 """Lines of one page at most, whatever the caller asks for."""
@@ -35,7 +45,7 @@ class StoreOptions:
     """Times are in seconds. A checkpoint's life is renewed by use, a session's by each update, an archive's never.
 
     `timeout` bounds one call. `max_bytes` bounds what an embedded store keeps (a Redis has its own `maxmemory`).
-    `clock` gives epoch seconds.
+    `clock` gives epoch seconds. `seal` encrypts what is stored outside this process.
     """
 
     timeout: float = 0.25
@@ -44,6 +54,15 @@ class StoreOptions:
     archive_ttl: float = 2_592_000
     max_bytes: int = 2 << 30
     clock: Callable[[], float] = time.time
+    seal: Seal | None = None
+
+
+def patience(timeout: float, op: str, *values: object) -> float:
+    """Seconds that a call may take: `timeout`, and more for an archive, which may be large and which no request needs for its answer."""
+    if op == "get_archive":
+        return timeout * 8
+    sent = sum(len(value.document) for value in values if isinstance(value, Archive))
+    return timeout + sent / ARCHIVE_BYTES_A_SECOND
 
 
 class _HasOptions(Protocol):
@@ -58,12 +77,12 @@ S = TypeVar("S", bound=_HasOptions)
 def bounded(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Limit a store's method to `options.timeout` seconds and let nothing but `StoreFailed` out of it."""
+    """Limit a store's method to its `patience` and let nothing but `StoreFailed` out of it."""
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            async with asyncio.timeout(self.options.timeout):
+            async with asyncio.timeout(patience(self.options.timeout, method.__name__, *args)):
                 return await method(self, *args, **kwargs)
         except StoreFailed:
             raise

@@ -1,7 +1,8 @@
 """The store that requests see: it answers in time, whatever the real one does.
 
 A dead or slow store must cost a request nothing but what the store would have told. So every call is bounded, a breaker stops
-asking what does not answer, and a `MemoryStore` beside the real store knows what this process wrote or was told lately.
+asking what does not answer, and a `MemoryStore` beside the real store knows what this process wrote or was told lately. Writing has a
+breaker of its own: a store that is full, or has become read-only, can still be read.
 Checkpoints, quarantines, sessions and leases have such a local answer; for archives, records and lists there is only
 the store. When the store comes back, what it missed is given to it again as conversations come by: a lookup compares both
 sides, the deeper checkpoint wins, and a quarantine on either side holds.
@@ -10,22 +11,28 @@ sides, the deeper checkpoint wins, and a quarantine on either side holds.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from app.edge.stores.base import StoreOptions
+from app.edge.stores.base import StoreOptions, TooLarge, patience
 from app.edge.stores.breaker import Breaker
 from app.edge.stores.memory import MemoryStore
 from app.edge.stores.sessions import checked
 from app.errors import StoreFailed
-from app.ports import Archive, Compaction, Found, Session, SessionChange, Store, StoredCheckpoint, anchor_of
+from app.ports import Archive, Compaction, Found, Session, SessionChange, Store, StoredCheckpoint
 
 LOCAL_BYTES = 128 << 20
 """Bytes of checkpoints kept beside the real store: half of this."""
 
+WRITES = frozenset(
+    {"put_checkpoint", "quarantine", "update_session", "acquire", "renew", "release", "put_archive", "put_compaction"}
+)
+
+PROBE_SECONDS = 1.0
 REPAIRS = 16
 """Background writes at a time that bring the store up to date; more are left for the next lookup."""
 
@@ -44,7 +51,7 @@ class Guarded:
     """`timeout` bounds one call (seconds). Methods raise `StoreFailed` only, and only where there is no local answer.
 
     `degraded` tells whether the call that ended last did without the store: read it right after the `await`, before
-    another one. `healthy` is for `/readyz`: False while the breaker is open (a `ping` then probes, once that is due).
+    another one. `healthy` is False while a breaker is open; `ping` is for `/readyz`, and probes, once that is due.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class Guarded:
         recorder: StoreRecorder,
         *,
         local: MemoryStore | None = None,
-        breaker: Breaker | None = None,
+        breaker: Callable[[], Breaker] = Breaker,
     ) -> None:
         self._store = store
         self._timeout = timeout
@@ -62,13 +69,13 @@ class Guarded:
         # What lives as long here as there is not remembered here after it was forgotten there.
         options = getattr(store, "options", None) or StoreOptions()
         self._local = local or MemoryStore(replace(options, max_bytes=LOCAL_BYTES))
-        self._breaker = breaker or Breaker()
+        self._reading, self._writing = breaker(), breaker()
         self._background: set[asyncio.Task[None]] = set()
         self.degraded = False
 
     @property
     def healthy(self) -> bool:
-        return self._breaker.closed
+        return self._reading.closed and self._writing.closed
 
     async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
         here = await self._local.lookup(tenant, chain, session)
@@ -88,10 +95,10 @@ class Guarded:
             self._local.forget_checkpoint(tenant, checkpoint.key)
         return first
 
-    async def quarantine(self, tenant: str, key: bytes) -> None:
-        await self._local.quarantine(tenant, key)
+    async def quarantine(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
+        await self._local.quarantine(tenant, checkpoint)
         with suppress(StoreFailed):
-            await self._ask("quarantine", lambda: self._store.quarantine(tenant, key))
+            await self._ask("quarantine", lambda: self._store.quarantine(tenant, checkpoint))
 
     async def update_session(self, tenant: str, session: str, change: SessionChange) -> None:
         """What changes while the store is away counts in this process until the store answers again, and is lost then."""
@@ -118,6 +125,16 @@ class Guarded:
             return None
         return f"{here}:{there}"
 
+    async def renew(self, name: str, token: str, seconds: float) -> bool:
+        """A store that can't tell whether the lease still holds counts as one that says so: it takes no other holder either."""
+        here, _, there = token.partition(":")
+        if not await self._local.renew(name, here, seconds):
+            return False
+        try:
+            return not there or await self._ask("renew", lambda: self._store.renew(name, there, seconds))
+        except StoreFailed:
+            return True
+
     async def release(self, name: str, token: str) -> None:
         here, _, there = token.partition(":")
         await self._local.release(name, here)
@@ -126,7 +143,7 @@ class Guarded:
                 await self._ask("release", lambda: self._store.release(name, there))
 
     async def put_archive(self, archive: Archive) -> None:
-        await self._ask("put_archive", lambda: self._store.put_archive(archive))
+        await self._ask("put_archive", lambda: self._store.put_archive(archive), archive)
 
     async def get_archive(self, archive_id: str) -> Archive | None:
         return await self._ask("get_archive", lambda: self._store.get_archive(archive_id))
@@ -150,12 +167,14 @@ class Guarded:
         return await self._ask("archives", lambda: self._store.archives(session, cursor, limit))
 
     async def ping(self) -> None:
-        """Ask the store, also as the probe of an open breaker. Raises StoreFailed while it is away."""
-        if self._breaker.begin_probe():
-            await self._probe()
-            if self._breaker.closed:
-                return
-        await self._ask("ping", self._store.ping)
+        """Ask the store, also as the probe of an open breaker. Raises StoreFailed while it is away or takes no writes."""
+        due = self._due()
+        for breaker in due:
+            await self._probe(breaker)
+        if not self._writing.closed:
+            raise StoreFailed("ping: the store takes no writes")
+        if not (self._reading in due and self._reading.closed):
+            await self._ask("ping", self._store.ping)
 
     async def close(self) -> None:
         for task in self._background:
@@ -165,28 +184,34 @@ class Guarded:
             async with asyncio.timeout(max(self._timeout, 1.0)):
                 await self._store.close()
 
-    async def _ask(self, op: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The only way to the store, the probe's aside. Sets `degraded` last, so that the caller's caller sees its own."""
-        if not self._breaker.closed:
-            if self._breaker.begin_probe():
-                self._spawn(self._probe())  # a ping in the background: no request waits for it
+    async def _ask(self, op: str, call: Callable[[], Awaitable[T]], *values: object) -> T:
+        """The only way to the store, the probes' aside. Sets `degraded` last, so that the caller's caller sees its own."""
+        breaker = self._writing if op in WRITES else self._reading
+        if not (breaker.closed and self._reading.closed):
+            for due in self._due():
+                self._spawn(self._probe(due))  # in the background: no request waits for it
             self.degraded = True
             raise StoreFailed(f"{op}: the store is away")
         try:
-            result = await self._timed(op, call)
+            result = await self._timed(op, call, *values)
+        except TooLarge:
+            self.degraded = False
+            raise
         except StoreFailed:
-            self._breaker.failed()
+            breaker.failed()
             self.degraded = True
             raise
-        self._breaker.succeeded()
+        breaker.succeeded()
         self.degraded = False
         return result
 
-    async def _timed(self, op: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def _timed(self, op: str, call: Callable[[], Awaitable[T]], *values: object) -> T:
         begun = time.perf_counter()
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(patience(self._timeout, op, *values)):
                 return await call()
+        except TooLarge:
+            raise
         except Exception as error:
             self._recorder.store_error(op)
             # Only our own errors are known to carry no content.
@@ -195,15 +220,24 @@ class Guarded:
         finally:
             self._recorder.store_seconds(op, time.perf_counter() - begun)
 
-    async def _probe(self) -> None:
+    def _due(self) -> list[Breaker]:
+        """The breakers whose probe is the caller's now."""
+        return [breaker for breaker in (self._reading, self._writing) if breaker.begin_probe()]
+
+    async def _probe(self, breaker: Breaker) -> None:
         success = False
         try:
-            await self._timed("ping", self._store.ping)
+            if breaker is self._reading:
+                await self._timed("ping", self._store.ping)
+            else:  # a lease that nobody else asks for, and that ends by itself
+                await self._timed(
+                    "acquire", lambda: self._store.acquire(f"probe {secrets.token_hex(8)}", PROBE_SECONDS)
+                )
             success = True
         except StoreFailed:
             pass
         finally:
-            self._breaker.end_probe(success)
+            breaker.end_probe(success)
 
     def _merged(self, tenant: str, chain: Sequence[bytes], here: Found, there: Found) -> Found:
         """Both sides' knowledge of one conversation; either side learns what it missed."""
@@ -211,8 +245,8 @@ class Guarded:
         if there.quarantined and not self._local.is_quarantined(tenant, chain[there.quarantined - 1]):
             self._learn_quarantine(tenant, chain, there.quarantined)
         if theirs is not None and self._local.is_quarantined(tenant, theirs.key):
-            key = theirs.key
-            self._repair("quarantine", lambda: self._store.quarantine(tenant, key))
+            refused = theirs
+            self._repair("quarantine", lambda: self._store.quarantine(tenant, refused))
             theirs = None
         if theirs is not None:
             self._local.replace_checkpoint(tenant, theirs)
@@ -227,7 +261,7 @@ class Guarded:
 
     def _learn_quarantine(self, tenant: str, chain: Sequence[bytes], depth: int) -> None:
         """The local store must know it too, for the time when it is asked alone."""
-        marked = StoredCheckpoint(chain[depth - 1], anchor_of(chain, depth), depth, b"", quarantined=True)
+        marked = StoredCheckpoint.of(chain, depth, b"", quarantined=True)
         self._local.replace_checkpoint(tenant, marked)
 
     def _repair(self, op: str, call: Callable[[], Awaitable[object]]) -> None:

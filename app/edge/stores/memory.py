@@ -57,12 +57,10 @@ class MemoryStore:
         return Found(best, quarantined, self._sessions.get((tenant, session)))
 
     async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
-        there = self._checkpoints.get((tenant, checkpoint.key))
-        if there is None:
+        new = self._checkpoints.get((tenant, checkpoint.key)) is None
+        if new:
             self.replace_checkpoint(tenant, checkpoint)
-        elif not there.depth:  # quarantined before it was known here: it stays so, and now has a place
-            self.replace_checkpoint(tenant, _without_value(checkpoint))
-        return there is None
+        return new
 
     def replace_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
         """Keep it, whatever was there (for `Guarded`, which learns from the real store)."""
@@ -85,12 +83,8 @@ class MemoryStore:
         there = self._checkpoints.get((tenant, key))
         return there is not None and there.quarantined
 
-    async def quarantine(self, tenant: str, key: bytes) -> None:
-        there = self._checkpoints.get((tenant, key)) or StoredCheckpoint(key, b"", 0, b"")
-        if there.depth:
-            self.replace_checkpoint(tenant, _without_value(there))
-        else:  # not known here: remember that, whatever comes later
-            self._checkpoints.put((tenant, key), _without_value(there), size=200, ttl=self.options.checkpoint_ttl)
+    async def quarantine(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
+        self.replace_checkpoint(tenant, replace(checkpoint, value=b"", quarantined=True))
 
     async def update_session(self, tenant: str, session: str, change: SessionChange) -> None:
         now = self.options.clock()
@@ -132,6 +126,12 @@ class MemoryStore:
         self._leases.put(name, token, ttl=seconds)
         return token
 
+    async def renew(self, name: str, token: str, seconds: float) -> bool:
+        held = self._leases.get(name) == token
+        if held:
+            self._leases.put(name, token, ttl=seconds)
+        return held
+
     async def release(self, name: str, token: str) -> None:
         if self._leases.get(name) == token:
             self._leases.pop(name)
@@ -141,10 +141,6 @@ class MemoryStore:
 
     async def close(self) -> None:
         return None
-
-
-def _without_value(checkpoint: StoredCheckpoint) -> StoredCheckpoint:
-    return replace(checkpoint, value=b"", quarantined=True)
 
 
 def _page(lines: Iterable[T], place: Callable[[T], tuple[float, str]], cursor: str, limit: int) -> tuple[list[T], str]:

@@ -1,7 +1,8 @@
-"""How things lie in a Redis: the names of the keys, and what a checkpoint's two keys hold.
+"""How things lie in a Redis: the names of the keys, and what the line of an index holds.
 
-The part of a name in braces decides the cluster slot. Names from outside are hashed: they have any length and any
-character, and must not run into each other.
+The part of a name in braces decides the cluster slot: what a conversation's checkpoints are made of has one home, its session another.
+Names from outside are hashed: they have any length and any character, and must not run into each other. `LAYOUT` stands in every name;
+when what lies under the names changes its form, it does too, and what is there in the old form ends by itself.
 """
 
 from __future__ import annotations
@@ -27,48 +28,38 @@ class Line(NamedTuple):
         return cls(int.from_bytes(member[:4]), bool(member[4]), member[5:])
 
 
-class Record(msgspec.Struct, array_like=True):
-    """A checkpoint's record. One that is quarantined has no value, and no place if it was quarantined unseen."""
-
-    anchor: bytes = b""
-    depth: int = 0
-    value: bytes | None = None
-
-    def encode(self) -> bytes:
-        return msgspec.msgpack.encode(self)
-
-    @classmethod
-    def decode(cls, raw: bytes) -> Record:
-        """Raises msgspec.DecodeError."""
-        return _records.decode(raw)
+QUARANTINED = b""
+"""What stands in the place of a checkpoint's value that must not be handed out; a packed value is never empty."""
+LAYOUT = 1
 
 
-_records = msgspec.msgpack.Decoder(Record)
-
-
-def _digest(*parts: str) -> str:
+def _digest(*parts: str | bytes) -> str:
     return blake2b(msgspec.msgpack.encode(parts), digest_size=16).hexdigest()
 
 
+def _named(home: str, kind: str) -> str:
+    return f"compactd:{LAYOUT}:{{{home}}}:{kind}"
+
+
 def key_of(name: str, kind: str) -> str:
-    return f"compactd:{{{_digest(name)}}}:{kind}"
+    return _named(_digest(name), kind)
 
 
-def index_key(tenant: str, anchor: bytes) -> str:
-    return f"compactd:{{{_digest(tenant)}-{anchor.hex()}}}:index"
+def index_key(tenant: str, home: bytes, anchor: bytes) -> str:
+    return _named(_digest(tenant, home), f"index:{anchor.hex()}")
 
 
-def record_key(tenant: str, key: bytes) -> str:
-    return f"compactd:{{{_digest(tenant)}-{key.hex()}}}:checkpoint"
+def record_key(tenant: str, home: bytes, key: bytes) -> str:
+    return _named(_digest(tenant, home), f"checkpoint:{key.hex()}")
 
 
 def session_key(tenant: str, session: str) -> str:
-    return f"compactd:{{{_digest(tenant, session)}}}:session"
+    return _named(_digest(tenant, session), "session")
 
 
 def milliseconds(seconds: float) -> int:
     return max(int(seconds * 1000), 1)
 
 
-def text(value: str | int | float) -> str:
-    return value if isinstance(value, str) else repr(value)
+def text(value: str | int | float | bytes) -> str | bytes:
+    return value if isinstance(value, str | bytes) else repr(value)

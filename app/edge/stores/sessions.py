@@ -1,7 +1,7 @@
 """A session as stores see it: named fields, each a number or a text, so that a store can count without reading first.
 
 The table of fields is read off `Session` itself. `usages`, the one field that is neither number nor text, is stored whole
-as JSON (chain hashes in base64).
+as JSON (chain hashes in base64). Where there is an encryption key, the fields in `PRIVATE` are sealed; a figure is a figure.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from typing import Any
 
 import msgspec
 
+from app.edge.stores.packing import SEALED, Packing
 from app.ports import Session, SessionChange, UsageMark
 
-Stored = str | int | float
+Stored = str | int | float | bytes
 
 KINDS: dict[str, type] = {f.name: str if f.default is MISSING else type(f.default) for f in fields(Session)}
 """Field name -> int, float, str or tuple."""
 
 IDENTITY = ("tenant", "id")
+
+PRIVATE = ("last_archive", "usages")
+"""An archive's address is the key to it, and usage marks tell histories apart."""
 
 _usages = msgspec.json.Decoder(tuple[UsageMark, ...])
 
@@ -44,6 +48,34 @@ def increments(change: SessionChange) -> dict[str, int | float]:
 def replacements(change: SessionChange, now: float) -> dict[str, Stored]:
     """The fields that the change replaces, as stored; `updated` is now unless the change says otherwise."""
     return {"updated": now} | {name: stored(name, value) for name, value in change.put.items()}
+
+
+def closed(values: Mapping[str, Stored], packing: Packing, tenant: str, session: str) -> dict[str, Stored]:
+    """The values as they are written."""
+    if not packing.seals:
+        return dict(values)
+    return {
+        name: packing.pack(str(value).encode(), _about(name, tenant, session)) if name in PRIVATE and value else value
+        for name, value in values.items()
+    }
+
+
+def opened(values: Mapping[str, Any], packing: Packing, tenant: str, session: str) -> dict[str, Any]:
+    """The values that `closed` was given; what can't be opened here is left out."""
+    found = dict(values)
+    for name in PRIVATE:
+        value = found.get(name)
+        if isinstance(value, bytes) and value[:1] == SEALED:
+            told = packing.read(value, _about(name, tenant, session))
+            if told is None:
+                del found[name]
+            else:
+                found[name] = told
+    return found
+
+
+def _about(name: str, tenant: str, session: str) -> str:
+    return f"session {name} {tenant} {session}"
 
 
 def stored(name: str, value: Any) -> Stored:

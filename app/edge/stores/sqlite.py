@@ -1,6 +1,6 @@
 """The embedded store: one SQLite file, spoken to by one thread.
 
-Each method of the port is one hop into that thread and at most two statements on the hot path. SQL stands next to the method
+Each method of the port is one hop into that thread and three short statements on the hot path. SQL stands next to the method
 that needs it; the file itself (opening, schema, damage, size) is `sqlite_file`'s matter.
 """
 
@@ -20,8 +20,8 @@ from urllib.parse import unquote
 import msgspec
 
 from app.edge.stores.base import PER_ANCHOR, StoreOptions, bounded, cursor_after, cursor_place, on_chain, page_size
-from app.edge.stores.packing import pack_async, unpack, unpack_async
-from app.edge.stores.sessions import checked, increments, replacements, session_of
+from app.edge.stores.packing import SEALED, Packing
+from app.edge.stores.sessions import checked, closed, increments, opened, replacements, session_of
 from app.edge.stores.sqlite_file import SqliteFile
 from app.edge.stores.worker import Worker
 from app.errors import StoreFailed
@@ -41,6 +41,7 @@ class SqliteStore:
         self.options = options or StoreOptions()
         self._file = SqliteFile(path, self.options)
         self._worker = Worker("compactd-sqlite")
+        self._packing = Packing(self.options.seal)
 
     @classmethod
     def from_url(cls, url: str, options: StoreOptions) -> SqliteStore:
@@ -66,71 +67,73 @@ class SqliteStore:
         now, soon = self.options.clock(), self.options.clock() + self.options.checkpoint_ttl / 2
 
         def look(db: sqlite3.Connection) -> tuple[Found, int | None]:
-            best: tuple[int, bytes, int, bytes, float] | None = None  # depth, key, row id, anchor, expires
+            usable: list[tuple[int, bytes, int, float]] = []  # depth, key, row id, expires
             quarantined = 0
             under = anchors(chain)
-            for row, depth, key, anchor, is_quarantined, expires in db.execute(
-                "SELECT id, depth, key, anchor, quarantined, expires FROM checkpoints "
+            for row, depth, key, is_quarantined, expires in db.execute(
+                "SELECT id, depth, key, quarantined, expires FROM checkpoints "
                 f"WHERE anchor IN ({', '.join('?' * len(under))}) AND tenant = ? AND expires > ?",
                 (*under, tenant, now),
             ):
-                if not on_chain(chain, depth, key):
-                    continue
-                if is_quarantined:
-                    quarantined = max(quarantined, depth)
-                elif best is None or depth > best[0]:
-                    best = depth, key, row, anchor, expires
-            # The key is asked for again, lest another process has just deleted the row and reused its number.
-            value, *state = db.execute(
-                f"SELECT c.value, {SESSION_COLUMNS} FROM (SELECT 1) "
-                "LEFT JOIN checkpoints c ON c.id = ? AND c.key = ? AND c.tenant = ? "
-                "LEFT JOIN sessions s ON s.id = ? AND s.tenant = ? AND s.expires > ?",
-                (*((best[2], best[1], tenant) if best else (None, None, None)), session, tenant, now),
+                if on_chain(chain, depth, key):
+                    if is_quarantined:
+                        quarantined = max(quarantined, depth)
+                    else:
+                        usable.append((depth, key, row, expires))
+            checkpoint, renewable = None, None
+            for depth, key, row, expires in sorted(usable, reverse=True):
+                # The key is asked for again, lest another process has just deleted the row and reused its number.
+                there = db.execute(
+                    "SELECT value FROM checkpoints WHERE id = ? AND key = ? AND tenant = ?", (row, key, tenant)
+                ).fetchone()
+                value = self._packing.read(there[0], _about(tenant, key)) if there else None
+                if value is not None:
+                    checkpoint = StoredCheckpoint.of(chain, depth, value)
+                    renewable = row if expires < soon else None
+                    break
+            state = db.execute(
+                f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ? AND s.tenant = ? AND s.expires > ?",
+                (session, tenant, now),
             ).fetchone()
-            checkpoint = None
-            if best is not None and value is not None:
-                checkpoint = StoredCheckpoint(best[1], best[3], best[0], unpack(value))
-            renewable = best[2] if best is not None and best[4] < soon else None
-            return Found(checkpoint, quarantined, _session(state)), renewable
+            return Found(checkpoint, quarantined, self._session(state)), renewable
 
         return await self._worker.run(partial(self._file.read, look))
 
     @bounded
     async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
-        expires, value = self._checkpoint_expiry(), await pack_async(checkpoint.value)
-        key, anchor, depth = checkpoint.key, checkpoint.anchor, checkpoint.depth
+        key, about = checkpoint.key, _about(tenant, checkpoint.key)
+        expires, value = self._checkpoint_expiry(), await self._packing.pack_async(checkpoint.value, about)
 
         def put(db: sqlite3.Connection) -> bool:
+            there = db.execute(
+                "SELECT id, expires, quarantined, value FROM checkpoints WHERE key = ? AND tenant = ?", (key, tenant)
+            ).fetchone()
+            if there:
+                row, end, is_quarantined, packed = there
+                if end > self.options.clock() and (is_quarantined or self._packing.read(packed, about) is not None):
+                    return False
+                db.execute(
+                    "DELETE FROM checkpoints WHERE id = ?", (row,)
+                )  # past its life, or of no use to anybody here
             db.execute(
-                "DELETE FROM checkpoints WHERE key = ? AND tenant = ? AND expires <= ?",
-                (key, tenant, self.options.clock()),
+                "INSERT INTO checkpoints (tenant, key, anchor, depth, expires, value) VALUES (?, ?, ?, ?, ?, ?)",
+                (tenant, key, checkpoint.anchor, checkpoint.depth, expires, value),
             )
-            kept = db.execute(
-                "INSERT INTO checkpoints (tenant, key, anchor, depth, expires, value) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT DO NOTHING",
-                (tenant, key, anchor, depth, expires, value),
-            ).rowcount
-            if kept:
-                db.execute(
-                    "DELETE FROM checkpoints WHERE id IN (SELECT id FROM checkpoints WHERE anchor = ? AND tenant = ? "
-                    "ORDER BY expires DESC, id DESC LIMIT -1 OFFSET ?)",
-                    (anchor, tenant, PER_ANCHOR),
-                )
-            else:  # what was quarantined before it was known stays so, and gets its place
-                db.execute(
-                    "UPDATE checkpoints SET anchor = ?, depth = ? WHERE key = ? AND tenant = ? AND depth = 0",
-                    (anchor, depth, key, tenant),
-                )
-            return bool(kept)
+            db.execute(
+                "DELETE FROM checkpoints WHERE id IN (SELECT id FROM checkpoints WHERE anchor = ? AND tenant = ? "
+                "ORDER BY expires DESC, id DESC LIMIT -1 OFFSET ?)",
+                (checkpoint.anchor, tenant, PER_ANCHOR),
+            )
+            return True
 
         return await self._write(put)
 
     @bounded
-    async def quarantine(self, tenant: str, key: bytes) -> None:
+    async def quarantine(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
         await self._write(lambda db: db.execute(
-            "INSERT INTO checkpoints (tenant, key, anchor, depth, quarantined, expires, value) VALUES (?, ?, '', 0, 1, ?, '') "
+            "INSERT INTO checkpoints (tenant, key, anchor, depth, quarantined, expires, value) VALUES (?, ?, ?, ?, 1, ?, '') "
             "ON CONFLICT (key, tenant) DO UPDATE SET quarantined = 1, value = '', expires = excluded.expires",
-            (tenant, key, self._checkpoint_expiry()),
+            (tenant, checkpoint.key, checkpoint.anchor, checkpoint.depth, self._checkpoint_expiry()),
         ))  # fmt: skip
 
     async def update_session(self, tenant: str, session: str, change: SessionChange) -> None:
@@ -139,7 +142,7 @@ class SqliteStore:
     @bounded
     async def _update_session(self, tenant: str, session: str, change: SessionChange) -> None:
         now = self.options.clock()
-        put, add = replacements(change, now), increments(change)
+        put, add = closed(replacements(change, now), self._packing, tenant, session), increments(change)
         values = {"created": now} | put | add | {"expires": now + self.options.session_ttl}
         sets = [f"{name} = excluded.{name}" for name in (*put, "expires")]
         sets += [f"{name} = {name} + excluded.{name}" for name in add]
@@ -156,11 +159,14 @@ class SqliteStore:
 
     @bounded
     async def put_archive(self, archive: Archive) -> None:
-        expires, document = self.options.clock() + self.options.archive_ttl, await pack_async(archive.document)
+        expires = self.options.clock() + self.options.archive_ttl
+        document = await self._packing.pack_async(archive.document, f"document {archive.id}")
+        capability: str | bytes = archive.capability
+        if self._packing.seals:
+            capability = self._packing.pack(archive.capability.encode(), f"archive {archive.id}")
         await self._write(lambda db: db.execute(
             f"INSERT OR REPLACE INTO archives ({ARCHIVE_COLUMNS}, expires, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (archive.id, archive.capability, archive.tenant, archive.session, archive.created, archive.previous,
-             expires, document),
+            (archive.id, capability, archive.tenant, archive.session, archive.created, archive.previous, expires, document),
         ))  # fmt: skip
 
     @bounded
@@ -168,40 +174,45 @@ class SqliteStore:
         row = await self._one(
             f"SELECT {ARCHIVE_COLUMNS}, document FROM archives WHERE id = ? AND expires > ?", archive_id
         )
-        return replace(Archive(*row), document=await unpack_async(row[-1])) if row else None
+        head = self._head(row[:-1]) if row else None
+        document = await self._packing.read_async(row[-1], f"document {archive_id}") if row and head else None
+        return replace(head, document=document) if head is not None and document is not None else None
 
     @bounded
     async def put_compaction(self, compaction: Compaction) -> None:
         expires = self.options.clock() + self.options.archive_ttl
+        record: bytes = msgspec.json.encode(compaction)
+        if self._packing.seals:
+            record = self._packing.pack(record, f"compaction {compaction.id}")
         await self._write(lambda db: db.execute(
             "INSERT OR REPLACE INTO compactions (id, session, created, expires, record) VALUES (?, ?, ?, ?, ?)",
-            (compaction.id, compaction.session, compaction.created, expires, msgspec.json.encode(compaction)),
+            (compaction.id, compaction.session, compaction.created, expires, record),
         ))  # fmt: skip
 
     @bounded
     async def get_compaction(self, compaction_id: str) -> Compaction | None:
-        row = await self._one("SELECT record FROM compactions WHERE id = ? AND expires > ?", compaction_id)
-        return msgspec.json.decode(row[0], type=Compaction) if row else None
+        row = await self._one("SELECT id, record FROM compactions WHERE id = ? AND expires > ?", compaction_id)
+        return self._compaction(row) if row else None
 
     @bounded
     async def sessions(self, cursor: str = "", limit: int = 50) -> tuple[list[Session], str]:
         rows, after = await self._page(f"{SESSION_COLUMNS} FROM sessions s", "updated", "", cursor, limit)
-        return [session_of(dict(zip(SESSION_FIELDS, row, strict=True))) for row in rows], after
+        return [line for row in rows if (line := self._session(row)) is not None], after
 
     @bounded
     async def get_session(self, session: str) -> Session | None:
         newest = f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE id = ? AND expires > ? ORDER BY updated DESC LIMIT 1"
-        return _session(await self._one(newest, session))
+        return self._session(await self._one(newest, session))
 
     @bounded
     async def compactions(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Compaction], str]:
-        rows, after = await self._page("record FROM compactions", "created", session, cursor, limit)
-        return [msgspec.json.decode(row[0], type=Compaction) for row in rows], after
+        rows, after = await self._page("id, record FROM compactions", "created", session, cursor, limit)
+        return [line for row in rows if (line := self._compaction(row)) is not None], after
 
     @bounded
     async def archives(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Archive], str]:
-        rows, after = await self._page(f"{ARCHIVE_COLUMNS}, x'' FROM archives", "created", session, cursor, limit)
-        return [Archive(*row) for row in rows], after
+        rows, after = await self._page(f"{ARCHIVE_COLUMNS} FROM archives", "created", session, cursor, limit)
+        return [line for row in rows if (line := self._head(row)) is not None], after
 
     @bounded
     async def acquire(self, name: str, seconds: float) -> str | None:
@@ -212,6 +223,13 @@ class SqliteStore:
             (name, token, now + seconds, now),
         ).rowcount)  # fmt: skip
         return token if taken else None
+
+    @bounded
+    async def renew(self, name: str, token: str, seconds: float) -> bool:
+        now = self.options.clock()
+        return bool(await self._write(lambda db: db.execute(
+            "UPDATE leases SET expires = ? WHERE name = ? AND token = ? AND expires > ?", (now + seconds, name, token, now)
+        ).rowcount))  # fmt: skip
 
     @bounded
     async def release(self, name: str, token: str) -> None:
@@ -228,6 +246,35 @@ class SqliteStore:
             async with asyncio.timeout(max(self.options.timeout, 1.0)):
                 await self._worker.run(self._file.close)
         self._worker.close()
+
+    def _session(self, row: Sequence[Any] | None) -> Session | None:
+        """A session from its columns."""
+        if row is None:
+            return None
+        fields = dict(zip(SESSION_FIELDS, row, strict=True))
+        try:
+            return session_of(opened(fields, self._packing, fields["tenant"], fields["id"]))
+        except ValueError:
+            self._packing.passed_over("of a session can't be read")
+            return None
+
+    def _head(self, row: Sequence[Any]) -> Archive | None:
+        """An archive without its document from its columns."""
+        ident, capability, tenant, session, created, previous = row
+        if isinstance(capability, bytes):
+            told = self._packing.read(capability, f"archive {ident}")
+            capability = told.decode() if told is not None else None
+        return Archive(ident, capability, tenant, session, created, previous, b"") if capability is not None else None
+
+    def _compaction(self, row: Sequence[Any]) -> Compaction | None:
+        ident, record = row
+        if isinstance(record, bytes) and record[:1] == SEALED:
+            record = self._packing.read(record, f"compaction {ident}")
+        try:
+            return msgspec.json.decode(record, type=Compaction) if record is not None else None
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            self._packing.passed_over("is no compaction of this version")
+            return None
 
     def _checkpoint_expiry(self) -> float:
         return self.options.clock() + self.options.checkpoint_ttl
@@ -267,9 +314,8 @@ class SqliteStore:
         return [row[2:] for row in rows[:size]], after
 
 
-def _session(row: Sequence[Any] | None) -> Session | None:
-    """A session from its columns; the columns of a join that found none are all NULL."""
-    return session_of(dict(zip(SESSION_FIELDS, row, strict=True))) if row and row[0] is not None else None
+def _about(tenant: str, key: bytes) -> str:
+    return f"checkpoint {tenant} {key.hex()}"
 
 
 def _renew(row: int, expires: float, db: sqlite3.Connection) -> None:

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from app.edge.stores import RedisStore, SqliteStore, open_store
-from app.edge.stores.base import StoreOptions, bounded, cursor_after, cursor_place, on_chain
+from app.edge.stores.base import StoreOptions, bounded, cursor_after, cursor_place, on_chain, patience
 from app.errors import ConfigInvalid, StoreFailed
+from tests.contract.test_stores import archive
 
 LIVES = {"timeout": 0.25, "session_ttl": 1, "checkpoint_ttl": 1, "archive_ttl": 1}
 
@@ -73,7 +74,10 @@ def test_on_chain() -> None:
             "postgres://user:secret@host/db",
             r"postgres://, which is no known store\. Use one of memory://, sqlite://, redis",
         ),
-        ("redis+cluster://:secret@a:1,b:2", r"redis\+cluster://, which is no known store"),
+        ("redis+cluster://:secret@a:1,b:2/3", r"not a usable redis\+cluster:// address"),
+        ("redis+sentinel://:secret@a:1,b:2", r"not a usable redis\+sentinel:// address"),
+        ("redis+cluster://:secret@a:1,,b:2", r"not a usable redis\+cluster:// address"),
+        ("redis+other://:secret@a:1", r"redis\+other://, which is no known store"),
         ("data/secret.db", "has no scheme"),
         ("secret secret://x", "has no scheme"),
         ("memory://secret", "write memory://"),
@@ -95,4 +99,24 @@ def test_a_url_that_is_no_store_is_explained_without_being_repeated(url: str, wo
 def test_opening_asks_nobody() -> None:
     assert isinstance(open_store("redis://nowhere.invalid:1/3", **LIVES), RedisStore)
     assert isinstance(open_store("rediss://user:pw@nowhere.invalid:1/3", **LIVES), RedisStore)
+    assert isinstance(open_store("redis+sentinel://u:pw@nowhere.invalid:1,b/main/0", **LIVES), RedisStore)
+    assert isinstance(open_store("redis+cluster://u:pw@nowhere.invalid:1,b?ssl=true", **LIVES), RedisStore)
     assert isinstance(open_store("sqlite:////nowhere/at/all.db", **LIVES), SqliteStore)
+
+
+def test_an_encryption_key_that_is_none_is_told_without_being_repeated() -> None:
+    with pytest.raises(ConfigInvalid, match=r"^store\.encryption_key has a key, number 1, that is no base64\.$"):
+        open_store("memory://", encryption_key="secret!", **LIVES)
+
+
+class TestPatience:
+    def test_an_archive_has_more_time_the_larger_it_is(self) -> None:
+        assert patience(0.25, "put_checkpoint", b"x") == 0.25
+        small, large = (
+            patience(0.25, "put_archive", archive("a", document=bytes(size))) for size in (10_000, 32 << 20)
+        )
+        assert 0.25 < small < 0.26
+        assert 4 < large < 5
+
+    def test_nobody_waits_for_reading_one_but_whoever_reads(self) -> None:
+        assert patience(0.25, "get_archive", "id") == 2.0

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from app.edge.stores import Guarded, MemoryStore, StoreOptions
+from app.edge.stores.base import TooLarge
 from app.edge.stores.breaker import Breaker
+from app.edge.stores.guarded import WRITES
 from app.errors import StoreFailed
 from app.ports import Found, SessionChange, StoredCheckpoint
 from tests.contract.test_stores import archive, checkpoint, compaction, links
@@ -71,7 +73,7 @@ class Setting:
 
     def another(self) -> Guarded:
         """One more process in front of the same store."""
-        return Guarded(self.store, 0.05, self.recorder, breaker=Breaker(failures=5, clock=self.clock))
+        return Guarded(self.store, 0.05, self.recorder, breaker=lambda: Breaker(failures=5, clock=self.clock))
 
     async def settle(self) -> None:
         """Let the background finish."""
@@ -90,7 +92,7 @@ DOWN = ConnectionError("redis://:secret@host refused: the user's words")
 CALLS: dict[str, Callable[[Guarded], Awaitable[Any]]] = {
     "lookup": lambda g: g.lookup("t", CHAIN, "s"),
     "put_checkpoint": lambda g: g.put_checkpoint("t", checkpoint(CHAIN, 5)),
-    "quarantine": lambda g: g.quarantine("t", CHAIN[4]),
+    "quarantine": lambda g: g.quarantine("t", checkpoint(CHAIN, 5)),
     "update_session": lambda g: g.update_session("t", "s", SessionChange(add={"requests": 1})),
     "acquire": lambda g: g.acquire("l", 5),
     "put_archive": lambda g: g.put_archive(archive("a")),
@@ -229,6 +231,64 @@ class TestBreaker:
         assert here.guarded.healthy
 
 
+FULL = ConnectionError("OOM command not allowed")
+
+
+class TestWritesAlone:
+    """A store that is full or read-only: it answers, and keeps nothing."""
+
+    async def open(self, here: Setting) -> None:
+        here.store.broken, here.store.only = FULL, tuple(WRITES)
+        for _ in range(5):
+            await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 5))
+            assert here.guarded.degraded
+        here.store.calls.clear()
+
+    async def test_it_is_read_all_the_same_and_writes_are_given_up(self, here: Setting) -> None:
+        await here.store.put_checkpoint("t", checkpoint(CHAIN, 3))
+        await self.open(here)
+        assert not here.guarded.healthy
+        assert (await here.guarded.lookup("t", CHAIN, "s")).checkpoint == checkpoint(CHAIN, 5)  # its own
+        assert not here.guarded.degraded
+        assert await here.another().lookup("t", CHAIN, "s") == Found(checkpoint(CHAIN, 3))
+        here.store.calls.clear()
+        assert await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 6))
+        assert here.guarded.degraded
+        assert here.store.calls == []
+
+    async def test_ping_says_so_and_a_written_probe_brings_it_back(self, here: Setting) -> None:
+        await self.open(here)
+        with pytest.raises(StoreFailed, match="no writes"):
+            await here.guarded.ping()
+        here.clock.now += 1
+        with pytest.raises(StoreFailed, match="no writes"):
+            await here.guarded.ping()
+        assert "acquire" in here.store.calls
+        here.store.broken = None
+        here.clock.now += 2
+        await here.guarded.ping()
+        assert here.guarded.healthy
+        assert await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 7))
+        assert not here.guarded.degraded
+
+    async def test_a_store_that_is_away_is_not_written_to_either(self, here: Setting) -> None:
+        here.store.broken = DOWN
+        for _ in range(5):
+            await here.guarded.lookup("t", CHAIN, "s")
+        here.store.calls.clear()
+        await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 5))
+        await here.settle()
+        assert here.store.calls == []
+
+    async def test_what_is_too_large_says_nothing_against_the_store(self, here: Setting) -> None:
+        here.store.broken = TooLarge("too large")
+        for _ in range(9):
+            with pytest.raises(TooLarge):
+                await here.guarded.put_archive(archive("a"))
+        assert here.guarded.healthy
+        assert here.recorder.errors == []
+
+
 class TestAway:
     async def test_replay_goes_on_with_what_was_written_before_and_while(self, here: Setting) -> None:
         await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 3))
@@ -237,12 +297,12 @@ class TestAway:
         assert await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 6))
         assert here.guarded.degraded
         assert (await here.guarded.lookup("t", CHAIN, "s")).checkpoint == checkpoint(CHAIN, 6)
-        await here.guarded.quarantine("t", CHAIN[5])
+        await here.guarded.quarantine("t", checkpoint(CHAIN, 6))
         assert await here.guarded.lookup("t", CHAIN, "s") == Found(checkpoint(CHAIN, 3), 6)
 
     async def test_replay_goes_on_with_what_was_only_read_before(self, here: Setting) -> None:
         await here.store.put_checkpoint("t", checkpoint(CHAIN, 6))
-        await here.store.quarantine("t", CHAIN[8])
+        await here.store.quarantine("t", checkpoint(CHAIN, 9))
         await here.store.put_checkpoint("t", checkpoint(CHAIN, 9))
         await here.store.update_session("t", "s", SessionChange(add={"requests": 4}))
         before = await here.guarded.lookup("t", CHAIN, "s")
@@ -298,7 +358,7 @@ class TestBack:
         await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 3))
         await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 6))
         here.store.broken = DOWN
-        await here.guarded.quarantine("t", CHAIN[5])
+        await here.guarded.quarantine("t", checkpoint(CHAIN, 6))
         here.store.broken = None
         assert await here.guarded.lookup("t", CHAIN, "s") == Found(checkpoint(CHAIN, 3), 6)
         await here.settle()
@@ -306,7 +366,7 @@ class TestBack:
 
     async def test_a_quarantine_by_another_replica_holds_against_our_own_copy(self, here: Setting) -> None:
         await here.guarded.put_checkpoint("t", checkpoint(CHAIN, 6))
-        await here.another().quarantine("t", CHAIN[5])
+        await here.another().quarantine("t", checkpoint(CHAIN, 6))
         assert await here.guarded.lookup("t", CHAIN, "s") == Found(None, 6)
         await here.settle()
         here.store.broken = DOWN
@@ -349,7 +409,7 @@ async def test_the_local_store_is_bounded() -> None:
     guarded = Guarded(setting.store, 0.05, setting.recorder, local=local)
     for number in range(50):
         chain = links(2, name=f"c{number}")
-        await guarded.put_checkpoint("t", StoredCheckpoint(chain[1], chain[1], 2, bytes(1_000)))
+        await guarded.put_checkpoint("t", StoredCheckpoint.of(chain, 2, bytes(1_000)))
     setting.store.broken = DOWN
     alive = 0
     for number in range(50):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.edge.stores import MemoryStore, StoreOptions
-from app.ports import Archive, Found, SessionChange, StoredCheckpoint, anchor_of
+from app.ports import Archive, Found, SessionChange, StoredCheckpoint
 from tests.contract.test_stores import checkpoint, links
 
 
@@ -62,7 +62,7 @@ async def test_what_guarded_learns_replaces_what_was_there() -> None:
     await store.put_checkpoint("t", checkpoint(chain, 5, b"ours"))
     store.replace_checkpoint("t", checkpoint(chain, 5, b"theirs"))
     assert (await store.lookup("t", chain, "")).checkpoint == checkpoint(chain, 5, b"theirs")
-    store.replace_checkpoint("t", StoredCheckpoint(chain[4], anchor_of(chain, 5), 5, b"", quarantined=True))
+    store.replace_checkpoint("t", StoredCheckpoint.of(chain, 5, b"", quarantined=True))
     assert store.is_quarantined("t", chain[4])
     assert await store.lookup("t", chain, "") == Found(None, 5)
     store.forget_checkpoint("t", chain[4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from app.edge.stores import RedisStore, StoreOptions
+from app.edge.stores import RedisStore, StoreOptions, redis_lists, redis_servers
 from app.edge.stores import redis as module
+from app.edge.stores.base import TooLarge
 from app.errors import StoreFailed
 from app.ports import Archive, Compaction, Found, SessionChange
 from tests.contract.test_stores import archive, checkpoint, compaction, links
@@ -39,7 +41,7 @@ def _emptied(raw: Any) -> None:
 
 @pytest.fixture
 async def store(redis_server: RedisServer, _emptied: None) -> AsyncIterator[RedisStore]:
-    store = RedisStore(redis_server.url, OPTIONS)
+    store = RedisStore.from_url(redis_server.url, OPTIONS)
     yield store
     await store.close()
 
@@ -99,8 +101,8 @@ async def fill(store: RedisStore) -> None:
     chain = links(9)
     for depth in (3, 6, 8):
         await store.put_checkpoint("tenant", checkpoint(chain, depth))
-    await store.quarantine("tenant", chain[7])
-    await store.quarantine("tenant", b"never seen")
+    await store.quarantine("tenant", checkpoint(chain, 8))
+    await store.quarantine("tenant", checkpoint(links(3, name="never seen"), 2))
     await store.update_session("tenant", "session", SessionChange(add={"requests": 1, "summary_cost": 0.1}))
     await store.put_archive(archive("archive", "session"))
     await store.put_compaction(compaction("compaction", "session"))
@@ -112,18 +114,18 @@ class TestKeys:
     async def test_every_key_ends_has_one_slot_and_tells_no_names(self, store: RedisStore, raw: Any) -> None:
         await fill(store)
         keys = raw.keys()
-        kinds = {key.rpartition(b":")[2].decode() for key in keys}
+        kinds = {key.partition(b"}:")[2].partition(b":")[0].decode() for key in keys}
         assert kinds == {
             "index", "checkpoint", "session", "sessions", "tenants", "archive", "archives", "compaction", "compactions", "lease",
         }  # fmt: skip
         for key in keys:
             assert raw.pttl(key) > 0, key
-            assert key.startswith(b"compactd:{")
+            assert key.startswith(b"compactd:1:{")
             assert key.count(b"{") == key.count(b"}") == 1
             assert not any(name in key for name in (b"tenant}", b"tenant-", b"{session", b"{archive", b"{compaction"))
 
     async def test_lists_for_the_console_are_bounded(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "PER_LIST", 5)
+        monkeypatch.setattr(redis_lists, "PER_LIST", 5)
         now = time.time()
         for number in range(12):
             await store.put_compaction(compaction(f"c{number}", "s", now + number))
@@ -133,7 +135,7 @@ class TestKeys:
         assert [one.id for one in (await store.sessions())[0]] == ["s11", "s10", "s9", "s8", "s7"]
 
     async def test_lines_past_their_life_leave_a_list_that_goes_on(self, redis_server: RedisServer, raw: Any) -> None:
-        store = RedisStore(redis_server.url, StoreOptions(timeout=5.0, archive_ttl=0.2))
+        store = RedisStore.from_url(redis_server.url, StoreOptions(timeout=5.0, archive_ttl=0.2))
         await store.put_archive(archive("old"))
         await asyncio.sleep(0.15)
         await store.put_archive(archive("new"))
@@ -154,7 +156,7 @@ class TestKeys:
     async def test_values_are_compressed(self, store: RedisStore, raw: Any) -> None:
         chain = links(2)
         await store.put_checkpoint("t", checkpoint(chain, 2, b"the same words " * 5_000))
-        [key] = raw.keys("*:checkpoint")
+        [key] = raw.keys("*:checkpoint:*")
         assert raw.strlen(key) < 1_000
 
 
@@ -163,9 +165,9 @@ class TestTrips:
     async def test_a_lookup_is_one_round_trip_once_the_checkpoint_was_seen(self, redis_server: RedisServer) -> None:
         chain = links(300)
         async with wire_to(redis_server) as wire:
-            store = RedisStore(wire.url, OPTIONS)
+            store = RedisStore.from_url(wire.url, OPTIONS)
             await store.update_session("t", "s", SessionChange(add={"requests": 1}))
-            writer = RedisStore(redis_server.url, OPTIONS)
+            writer = RedisStore.from_url(redis_server.url, OPTIONS)
             await writer.put_checkpoint("t", checkpoint(chain, 290))
             trips = []
             for _ in range(3):
@@ -185,21 +187,21 @@ class TestTrips:
     async def test_a_quarantine_by_another_replica_beats_the_local_cache(
         self, store: RedisStore, redis_server: RedisServer
     ) -> None:
-        chain, other = links(5), RedisStore(redis_server.url, OPTIONS)
+        chain, other = links(5), RedisStore.from_url(redis_server.url, OPTIONS)
         await store.put_checkpoint("t", checkpoint(chain, 5))
         await store.lookup("t", chain, "s")
-        await other.quarantine("t", chain[4])
+        await other.quarantine("t", checkpoint(chain, 5))
         assert await store.lookup("t", chain, "s") == Found(None, 5)
         await other.close()
 
     async def test_a_record_that_the_server_dropped_is_passed_over(
         self, redis_server: RedisServer, store: RedisStore, raw: Any
     ) -> None:
-        chain, reader = links(9), RedisStore(redis_server.url, OPTIONS)
+        chain, reader = links(9), RedisStore.from_url(redis_server.url, OPTIONS)
         await store.put_checkpoint("t", checkpoint(chain, 5))
-        shallow = set(raw.keys("*:checkpoint"))
+        shallow = set(raw.keys("*:checkpoint:*"))
         await store.put_checkpoint("t", checkpoint(chain, 8))
-        [deep] = set(raw.keys("*:checkpoint")) - shallow
+        [deep] = set(raw.keys("*:checkpoint:*")) - shallow
         raw.delete(deep)
         assert (await reader.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 5)
         await reader.close()
@@ -211,11 +213,11 @@ class TestTrips:
     ) -> None:
         """A cancelled call leaves an unread answer on its connection, which must not become somebody else's answer,
         and must not take the connection along."""
-        monkeypatch.setattr(module, "CONNECTIONS", connections)
+        monkeypatch.setattr(redis_servers, "CONNECTIONS", connections)
         chains = [links(4, name=f"c{number}") for number in range(20)]
         chance = random.Random(7)
         async with wire_to(redis_server) as wire:
-            store = RedisStore(wire.url, OPTIONS)
+            store = RedisStore.from_url(wire.url, OPTIONS)
             for chain in chains:
                 await store.put_checkpoint("t", checkpoint(chain, 4, chain[3]))
             wire.delay = 0.005
@@ -240,7 +242,7 @@ class TestTrips:
 
 class TestFailures:
     async def test_a_server_that_refuses(self) -> None:
-        store = RedisStore("redis://:secret@127.0.0.1:1/0", StoreOptions(timeout=2.0))
+        store = RedisStore.from_url("redis://:secret@127.0.0.1:1/0", StoreOptions(timeout=2.0))
         with pytest.raises(StoreFailed, match=r"^lookup: ConnectionError$"):
             await store.lookup("t", links(3), "s")
         with pytest.raises(StoreFailed):
@@ -249,7 +251,7 @@ class TestFailures:
 
     async def test_a_server_that_never_answers_costs_the_timeout(self) -> None:
         async with server_that(None) as url:
-            store = RedisStore(url, StoreOptions(timeout=0.1))
+            store = RedisStore.from_url(url, StoreOptions(timeout=0.1))
             begun = time.monotonic()
             for call in (store.lookup("t", links(300), "s"), store.ping(), store.sessions(), store.acquire("l", 5)):
                 with pytest.raises(StoreFailed):
@@ -262,20 +264,53 @@ class TestFailures:
     )
     async def test_a_server_that_is_something_else(self, answer: bytes) -> None:
         async with server_that(answer) as url:
-            store = RedisStore(url, StoreOptions(timeout=1.0))
+            store = RedisStore.from_url(url, StoreOptions(timeout=1.0))
             with pytest.raises(StoreFailed) as caught:
                 await store.lookup("t", links(3), "s")
             assert "secret" not in str(caught.value)
             await store.close()
 
-    async def test_stored_nonsense_is_a_failure(self, store: RedisStore, raw: Any, redis_server: RedisServer) -> None:
-        chain, reader = links(3), RedisStore(redis_server.url, OPTIONS)
+    async def test_stored_nonsense_is_passed_over_and_makes_place_for_the_next(
+        self, store: RedisStore, raw: Any, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        chain, reader = links(5), RedisStore.from_url(redis_server.url, OPTIONS)
         await store.put_checkpoint("t", checkpoint(chain, 2))
-        [key] = raw.keys("*:checkpoint")
-        raw.set(key, b"secret nonsense", keepttl=True)
-        with pytest.raises(StoreFailed, match=r"^lookup: \w+$"):
-            await reader.lookup("t", chain, "s")
+        shallow = set(raw.keys("*:checkpoint:*"))
+        await store.put_checkpoint("t", checkpoint(chain, 4))
+        [deep] = set(raw.keys("*:checkpoint:*")) - shallow
+        raw.set(deep, b"secret nonsense", keepttl=True)
+        assert (await reader.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 2)
+        assert await reader.put_checkpoint("t", checkpoint(chain, 4, b"again"))
+        assert (await reader.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 4, b"again")
+        assert not await reader.put_checkpoint("t", checkpoint(chain, 4, b"and again"))
+        assert raw.pttl(deep) > 0
+        assert "passed over" in caplog.text
+        assert "secret" not in caplog.text
         await reader.close()
+
+    async def test_records_of_another_version_are_as_good_as_none(self, store: RedisStore, raw: Any) -> None:
+        await store.update_session("t", "s", SessionChange(add={"requests": 1}))
+        await store.put_archive(archive("a", "s"))
+        await store.put_compaction(compaction("c", "s"))
+        [session], [kept], [line] = raw.keys("*:session"), raw.keys("*:archive"), raw.keys("*:compaction")
+        raw.hset(session, mapping={"requests": "many", "colour": "red"})
+        raw.hset(kept, "about", b"\x00\x93\x01\x02\x03")
+        raw.set(line, b"\x00\x81\xa1v\x02")
+        assert (await store.lookup("t", links(2), "s")).session is None
+        assert await store.sessions() == ([], "")
+        assert await store.get_session("s") is None
+        assert await store.get_archive("a") is None
+        assert await store.archives("s") == ([], "")
+        assert await store.get_compaction("c") is None
+        assert await store.compactions() == ([], "")
+
+    async def test_an_archive_that_is_too_large_is_refused(
+        self, store: RedisStore, raw: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "LARGEST_RECORD", 1_000)
+        with pytest.raises(TooLarge):
+            await store.put_archive(archive("a", document=os.urandom(2_000)))
+        assert not raw.dbsize()
 
     async def test_a_server_that_is_full_can_still_be_read(self, store: RedisStore, raw: Any) -> None:
         chain = links(5)
@@ -291,10 +326,10 @@ class TestFailures:
 
     async def test_a_replica_that_is_read_only_can_still_be_read(self, redis_server: RedisServer, raw: Any) -> None:
         chain, brief = links(5), StoreOptions(timeout=5.0, checkpoint_ttl=100.0)
-        writer = RedisStore(redis_server.url, brief)
+        writer = RedisStore.from_url(redis_server.url, brief)
         await writer.put_checkpoint("t", checkpoint(chain, 2))
         # Renewing is due at once for a reader whose lives are longer; that it can't be done must not matter.
-        reader = RedisStore(redis_server.url, OPTIONS)
+        reader = RedisStore.from_url(redis_server.url, OPTIONS)
         raw.replicaof("127.0.0.1", "1")
         try:
             with pytest.raises(StoreFailed, match=r"^put_checkpoint: ReadOnlyError$"):
@@ -311,9 +346,9 @@ class TestFailures:
             pytest.skip("no Redis server")
         server = RedisServer(binary, tmp_path, "--appendonly", "yes", "--appendfsync", "always")
         try:
-            chain, store = links(5), RedisStore(server.url, OPTIONS)
+            chain, store = links(5), RedisStore.from_url(server.url, OPTIONS)
             await asyncio.gather(*(store.put_checkpoint("t", checkpoint(chain, depth)) for depth in (2, 4)))
-            await store.quarantine("t", chain[3])
+            await store.quarantine("t", checkpoint(chain, 4))
             await store.update_session("t", "s", SessionChange(add={"requests": 3}))
             await asyncio.to_thread(server.stop)
             with pytest.raises(StoreFailed):
@@ -335,3 +370,16 @@ async def test_compactions_whose_record_is_gone_are_left_out_of_the_page(store: 
     raw.delete(keys[0])
     [left] = (await store.compactions())[0]
     assert isinstance(left, Compaction)
+
+
+async def test_a_session_that_goes_on_does_not_touch_the_lists_each_time(store: RedisStore, raw: Any) -> None:
+    change = SessionChange(add={"requests": 1})
+    await store.update_session("t", "s", change)
+    raw.config_resetstat()
+    for _ in range(10):
+        await store.update_session("t", "s", change)
+    told = raw.info("commandstats")
+    assert "cmdstat_zadd" not in told
+    assert told["cmdstat_hincrby"]["calls"] == 10
+    [session] = (await store.sessions())[0]
+    assert session.requests == 11

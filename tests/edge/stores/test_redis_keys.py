@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
+from redis.crc import key_slot
 
-from app.edge.stores.redis_keys import Line, Record, index_key, key_of, milliseconds, record_key, session_key
+from app.edge.stores.redis_keys import Line, index_key, key_of, milliseconds, record_key, session_key
+from app.ports import StoredCheckpoint, anchors, home_of
+from tests.contract.test_stores import links
 
 
 @pytest.mark.parametrize(
@@ -13,22 +15,22 @@ def test_a_line_is_read_back(line: Line) -> None:
     assert Line.decode(line.encode()) == line
 
 
-@pytest.mark.parametrize("record", [Record(), Record(b"a", 3), Record(b"a", 3, b""), Record(b"\xff", 9, b"\x00v")])
-def test_a_record_is_read_back(record: Record) -> None:
-    assert Record.decode(record.encode()) == record
-
-
-def test_a_record_of_somebody_else_is_an_error() -> None:
-    with pytest.raises(msgspec.DecodeError):
-        Record.decode(b"nonsense")
-
-
 def test_names_do_not_run_into_each_other() -> None:
     keys = [
         session_key("a", "b"), session_key("ab", ""), session_key("", "ab"), key_of("ab", "session"),
-        index_key("a", b"b"), index_key("ab", b""), record_key("a", b"b"), key_of("a", "index"),
+        index_key("a", b"b", b"c"), index_key("ab", b"", b"c"), record_key("a", b"b", b"c"), key_of("a", "index"),
     ]  # fmt: skip
     assert len({*keys}) == len(keys)
+
+
+def test_all_that_a_conversation_is_looked_up_by_has_one_home() -> None:
+    chain = links(300)
+    stored = [StoredCheckpoint.of(chain, depth, b"") for depth in (2, 3, 70, 256, 300)]
+    keys = [record_key("t", one.home, one.key) for one in stored]
+    keys += [index_key("t", one.home, one.anchor) for one in stored]
+    keys += [index_key("t", home_of(chain, 1 << at), anchor) for at, anchor in enumerate(anchors(chain)) if at]
+    assert len({key_slot(key.encode()) for key in keys}) == 1
+    assert len({key_slot(index_key("t", home_of(links(9, name=f"{n}"), 9), b"").encode()) for n in range(20)}) > 15
 
 
 def test_a_life_is_never_zero_milliseconds() -> None:

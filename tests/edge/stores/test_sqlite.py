@@ -19,7 +19,7 @@ import pytest
 from app.edge.stores import SqliteStore, StoreOptions, open_store
 from app.edge.stores.sqlite_file import SqliteFile
 from app.errors import StoreFailed
-from app.ports import Archive, SessionChange
+from app.ports import Archive, Found, SessionChange
 from tests.contract.test_stores import checkpoint, links
 
 
@@ -177,15 +177,19 @@ class TestDamage:
         assert len(list(path.parent.glob("store.db.corrupt-*"))) == 1
         assert "SQLITE_CORRUPT" in caplog.text
 
-    async def test_a_value_that_is_nonsense_is_a_failure(self, store: SqliteStore, path: Path) -> None:
+    async def test_a_value_that_is_nonsense_is_passed_over_and_makes_place_for_the_next(
+        self, store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         chain = links(3)
         await store.put_checkpoint("t", checkpoint(chain, 2))
         with sqlite3.connect(path) as db:
             db.execute("UPDATE checkpoints SET value = 'secret words'")
         db.close()
-        with pytest.raises(StoreFailed) as caught:
-            await store.lookup("t", chain, "s")
-        assert "secret" not in str(caught.value)
+        assert await store.lookup("t", chain, "s") == Found()
+        assert await store.put_checkpoint("t", checkpoint(chain, 2, b"again"))
+        assert await store.lookup("t", chain, "s") == Found(checkpoint(chain, 2, b"again"))
+        assert "passed over" in caplog.text
+        assert "secret" not in caplog.text
 
 
 class TestWaiting:
@@ -286,12 +290,12 @@ class TestSize:
         assert free <= 256
 
 
-async def test_a_lookup_is_two_statements_and_finds_by_anchor(store: SqliteStore) -> None:
+async def test_a_lookup_is_three_statements_and_finds_by_anchor(store: SqliteStore) -> None:
     chain, statements = links(300), []
     await store.put_checkpoint("t", checkpoint(chain, 290))
     store._file.read(lambda db: db.set_trace_callback(statements.append))
     assert (await store.lookup("t", chain, "s")).checkpoint == checkpoint(chain, 290)
-    assert len(statements) == 2
+    assert len(statements) == 3
     store._file.read(lambda db: db.set_trace_callback(None))
     plans = [
         row[3]
