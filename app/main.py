@@ -41,7 +41,7 @@ class App:
         limits, kept = settings.limits, settings.store
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.metrics = Metrics(CollectorRegistry())
-        recorder = RequestRecorder(self.metrics)
+        self._recorder = recorder = RequestRecorder(self.metrics, settings.log)
         store = open_store(
             kept.url, timeout=kept.timeout, session_ttl=kept.session_ttl, checkpoint_ttl=kept.checkpoint_ttl,
             archive_ttl=kept.archive_ttl, encryption_key=kept.secret,
@@ -82,6 +82,12 @@ class App:
             wiring = _wiring(settings)
             wiring.registry.remember(self.relay.wiring.registry)
             self.settings, self.relay.wiring = settings, wiring
+            self._recorder.follow(settings.log)
+
+    def measure(self) -> None:
+        """Bring the gauges up to date that no request does."""
+        self.metrics.draining.set(self.relay.draining)
+        self.metrics.store_degraded.set(not self.store.healthy)
 
 
 def _wiring(settings: Settings) -> Wiring:

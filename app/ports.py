@@ -244,6 +244,10 @@ class Recorder(Protocol):
 
     def archived(self, sink: str, result: str) -> None: ...
 
+    def summary_failed(self, reason: str, fallback: str) -> None:
+        """There is no summary by a model; the policy's fallback is taken. `reason` is a SummaryFailed's."""
+        ...
+
     def note(self, event: str, **facts: str) -> None:
         """Something that an operator may want to know, at INFO."""
         ...

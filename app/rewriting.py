@@ -165,7 +165,7 @@ class Rewriter:
         """Tell why there is no summary. Raises the failure where it means that there is something better."""
         if failure.reason == SETTLED:
             raise failure
-        self._recorder.note("summary_failed", reason=failure.reason, fallback=context.ask.policy.summary_fallback)
+        self._recorder.summary_failed(failure.reason, context.ask.policy.summary_fallback)
 
     async def settled(self, context: Context) -> None:
         """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""

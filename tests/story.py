@@ -139,6 +139,9 @@ class Witness:
     def archived(self, sink: str, result: str) -> None:
         self.archives.append((sink, result))
 
+    def summary_failed(self, reason: str, fallback: str) -> None:
+        self.note("summary_failed", reason=reason, fallback=fallback)
+
     def note(self, event: str, **facts: str) -> None:
         self.notes.append((event, facts))
 

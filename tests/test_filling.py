@@ -110,6 +110,9 @@ class Witness:
 
     warn = note
 
+    def summary_failed(self, reason: str, fallback: str) -> None:
+        self.note("summary_failed", reason=reason, fallback=fallback)
+
     def store_seconds(self, op: str, seconds: float) -> None: ...
 
     def store_error(self, op: str) -> None: ...

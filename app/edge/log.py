@@ -65,7 +65,7 @@ class _Unwanted(logging.Filter):
 
 
 def configure(settings: Settings) -> None:
-    """Set up structlog and the standard library's logging. May be called again after a reload."""
+    """Set up structlog and the standard library's logging; after a reload again, and loggers that are there already follow."""
     level = getattr(logging, settings.log.level.upper())
     wanted = settings.log.format
     pretty = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
@@ -78,7 +78,7 @@ def configure(settings: Settings) -> None:
         processors=[*shared, render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,
     )
     outlet = logging.StreamHandler(sys.stderr)
     foreign = [*shared, _without_words]

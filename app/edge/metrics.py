@@ -1,36 +1,38 @@
 """Every metric of compactd, in one class built on a registry that is handed in.
 
-Names and labels are fixed (dashboards and alerts are written against them). Labels are bounded: formats, upstream names, reasons and
-registry rows only; never content, never a session, never a name that a client made up.
+Names and labels are fixed (dashboards and alerts are written against them); docs/metrics.md lists them. Labels are bounded: formats,
+upstream names, reasons and registry rows only; never content, never a session, never a name that a client made up, never just any number
+that a provider answers with. What can be known beforehand stands at 0 from the start, or the first event of a kind would be no increase.
 """
 
 from __future__ import annotations
 
 import os
+from http import HTTPStatus
+from itertools import product
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from app import __version__
+from app.formats import FORMATS
+from app.ports import Store
+
 M = TypeVar("M", Counter, Histogram)
-_TOKENS = (
-    500,
-    1_000,
-    2_000,
-    4_000,
-    8_000,
-    16_000,
-    32_000,
-    64_000,
-    96_000,
-    128_000,
-    200_000,
-    400_000,
-    1_000_000,
-    2_000_000,
-)
+_TOKENS = (500, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-_SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
+_OVERHEAD = (*_FAST, 5, 10, 20, 40, 60, 120)
+"""A compaction may wait for its summary, for `summary_timeout` at most."""
+_SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
+
+OUTSIDE_HTTP = (499, 520, 521, 522, 523, 524, 525, 526, 529, 530)
+"""Codes of nginx, Cloudflare and Anthropic (529: overloaded) that say something though no RFC has them."""
+_STATUS = {code: str(code) for code in (*map(int, HTTPStatus), *OUTSIDE_HTTP)}
+SOURCES = ("usage", "provider", "tiktoken", "approximate")
+REJECTIONS = ("invalid_request", "binds_thinking")
+"""Classes of refusal: the quirks that a format learns from one, and all others."""
+STORE_OPS = tuple(name for name in vars(Store) if not name.startswith("_") and name != "close")
 
 
 class Metrics:
@@ -62,10 +64,16 @@ class Metrics:
             "upstream_tokens", "Tokens that providers reported.", "upstream", "model", "kind"
         )
         self.summary_tokens = counter("summary_tokens", "Tokens of summary calls.", "direction")
-        self.summary_seconds = histogram("summary_seconds", "Duration of summary calls.", _SLOW)
+        self.summary_seconds = histogram("summary_seconds", "Duration of summaries, all calls of one together.", _SLOW)
+        self.summary_failures = counter(
+            "summary_failures", "Summaries that a model did not give; the policy's fallback was taken.", "reason"
+        )
         self.cost = counter("estimated_cost_usd", "Estimated US dollars: list prices, not invoices.", "kind")
         self.overhead = histogram(
-            "overhead_seconds", "Time that compactd itself took before forwarding.", _FAST, "outcome"
+            "overhead_seconds",
+            "From a conversation's last byte to its forwarding; where a summary was made, with the wait for it.",
+            _OVERHEAD,
+            "outcome",
         )
         self.first_byte = histogram(
             "upstream_first_byte_seconds", "From forwarding to the answer's head.", _SLOW, "upstream"
@@ -83,12 +91,32 @@ class Metrics:
             "clients_disconnected", "Clients that left before their answer was complete.", "format"
         )
         self.faults = counter("faults", "Steps that failed inside compactd and were survived.", "where")
-        self.inflight = Gauge(
-            "compactd_inflight_requests",
-            "Requests being forwarded now.",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
+
+        def gauge(name: str, text: str, mode: Any, *labels: str) -> Gauge:
+            return Gauge(f"compactd_{name}", text, labels, registry=registry, multiprocess_mode=mode)
+
+        self.inflight = gauge("inflight_requests", "Requests being forwarded now.", "livesum")
+        self.draining = gauge("draining", "1 while compactd is stopping.", "livemax")
+        self.store_degraded = gauge("store_degraded", "1 while the store is done without.", "livemax")
+        self.build = gauge("build_info", "Always 1; the label says which compactd this is.", "max", "version")
+        self.build.labels(__version__).set(1)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Put what can be known beforehand at 0."""
+        for form in FORMATS:
+            self.of(self.overflows, form)
+            self.of(self.disconnected, form)
+        for form, kind in product(FORMATS, REJECTIONS):
+            self.of(self.rejections, form, kind)
+        for source in SOURCES:
+            self.of(self.count_source, source)
+        for op in STORE_OPS:
+            self.of(self.store_errors, op)
+        for direction in ("input", "output"):
+            self.of(self.summary_tokens, direction)
+        for kind in ("spent_on_summaries", "saved"):
+            self.of(self.cost, kind)
 
     def of(self, metric: M, *labels: str) -> M:
         """The metric's child for these labels; remembered, because finding it is most of what counting costs."""
@@ -105,3 +133,8 @@ class Metrics:
         everybody = CollectorRegistry()
         MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
         return generate_latest(everybody)
+
+
+def status(code: int) -> str:
+    """A provider's status code as a label: one that means something, else its class."""
+    return _STATUS.get(code) or f"{code // 100}xx"

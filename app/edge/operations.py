@@ -62,6 +62,7 @@ def operations(app: App) -> Access:
     @api.get("/metrics", tags=["health"])
     def metrics() -> Response:
         """Prometheus exposition. Open, unless `admin.protect_metrics` is set."""
+        app.measure()
         return Response(app.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @api.get("/compactd/archives/{archive_id}/{capability}", tags=["archives"])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import random
 import secrets
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
-from app.edge.metrics import Metrics
+from app.edge.metrics import Metrics, status
 from app.edge.prices import Savings
 from app.formats.base import Usage
 from app.request import Outcome
+from app.settings import Log
 
 Pair = tuple[bytes, bytes]
 _PROCESS = secrets.token_hex(4)
@@ -70,10 +74,16 @@ class Record:
 class RequestRecorder:
     """Also the compactor's Recorder port."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, options: Log | None = None) -> None:
         self.metrics = metrics
         self._savings = Savings(metrics.cost.labels("saved").inc)
         self._log = structlog.get_logger("compactd")
+        self.follow(options or Log())
+
+    def follow(self, options: Log) -> None:
+        """Take over changed log options."""
+        self._sample, self._least = options.sample, getattr(logging, options.level.upper())
+        self._lines: Any = None  # the logger, made ready once instead of with each line
 
     def begin(self) -> Record:
         self.metrics.inflight.inc()
@@ -89,7 +99,7 @@ class RequestRecorder:
         if record.deciding:
             metrics.of(metrics.overhead, result).observe(record.deciding)
         if record.answered:
-            metrics.of(metrics.responses, record.upstream, str(record.status)).inc()
+            metrics.of(metrics.responses, record.upstream, status(record.status)).inc()
             metrics.of(metrics.first_byte, record.upstream).observe(record.answered - record.asked)
         if outcome is not None:
             self._decided(record, outcome)
@@ -122,13 +132,28 @@ class RequestRecorder:
                 self.metrics.of(self.metrics.upstream_tokens, record.upstream, record.model, kind).inc(amount)
 
     def _line(self, record: Record, outcome: Outcome | None, result: str, reason: str) -> None:
+        """One line a request: a warning where compactd or the provider failed; of those that passed as a matter of course a sample."""
+        left = record.disconnected and not record.finished
+        severe = result == "failed" or record.status >= 500 or bool(record.broken)
+        plain = result == "passed" and record.status < 400 and not (severe or left or record.own_error)
+        if (plain and random.random() >= self._sample) or self._least > (logging.WARNING if severe else logging.INFO):
+            return
         line: dict[str, object] = {
             "request_id": record.id, "outcome": result, "reason": reason, "format": record.format, "upstream": record.upstream,
             "model": record.model, "status": record.status, "overhead_ms": round(record.deciding * 1000, 2),
             "seconds": round(time.perf_counter() - record.began, 4),
         }  # fmt: skip
+        if record.answered:
+            line["first_byte_ms"] = round((record.answered - record.asked) * 1000, 2)
+        if outcome is not None and outcome.session:
+            line["session"] = outcome.session
         if outcome is not None and outcome.source:
-            line |= {"tokens_before": outcome.before, "tokens_after": outcome.after, "count_source": outcome.source}
+            line |= {
+                "tokens_before": outcome.before,
+                "tokens_after": outcome.after,
+                "tokens_cleared": max(0, outcome.before - outcome.after) if outcome.changed else 0,
+                "count_source": outcome.source,
+            }
         if outcome is not None and outcome.strategy:
             line |= {
                 "strategy": outcome.strategy,
@@ -143,9 +168,11 @@ class RequestRecorder:
             }
         if record.broken or record.own_error:
             line["error"] = record.broken or record.own_error
-        if record.disconnected and not record.finished:
+        if left:
             line["client_left"] = True
-        self._log.info("request", **line)
+        if self._lines is None:
+            self._lines = self._log.bind()
+        (self._lines.warning if severe else self._lines.info)("request", **line)
 
     # The compactor's port, and what the relay has to say
 
@@ -163,6 +190,12 @@ class RequestRecorder:
         self._log.error(
             "fault_survived", where=where, kind=type(fault).__name__ if fault else "refused", at=_place(fault)
         )
+
+    def summary_failed(self, reason: str, fallback: str) -> None:
+        _, is_status, code = reason.partition("status_")
+        kind = f"status_{status(int(code))}" if is_status else reason
+        self.metrics.of(self.metrics.summary_failures, kind).inc()
+        self._log.warning("summary_failed", reason=reason, fallback=fallback)
 
     def note(self, event: str, **facts: str) -> None:
         self._log.info(event, **facts)

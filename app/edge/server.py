@@ -51,6 +51,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the main loop."""
         over = await super().on_tick(counter)
+        self._app.measure()
         if over or not self._app.relay.draining:
             return over
         self._drained = getattr(self, "_drained", 0.0) + 0.1
@@ -93,6 +94,7 @@ def build(settings: Settings, file: str | None, overrides: dict[str, object]) ->
             )
             return None
         logger.info("reloaded")
+        log.configure(changed)
         return changed
 
     app = App(settings, again)
@@ -132,6 +134,7 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
             if sig == signal.SIGHUP:
                 with contextlib.suppress(ConfigInvalid):  # the workers tell what is wrong
                     settings = read_settings(file, overrides)
+                    log.configure(settings)
             for process in processes:
                 if process.pid is not None and process.is_alive():
                     os.kill(process.pid, sig)

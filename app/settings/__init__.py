@@ -7,7 +7,7 @@
 from app.settings.describe import describe
 from app.settings.load import load
 from app.settings.match import Match
-from app.settings.options import Archive, Listen, Model, Store, Upstream
+from app.settings.options import Archive, Listen, Log, Model, Store, Upstream
 from app.settings.policy import EXTRACTIVE, Policy
 from app.settings.settings import Settings
 
@@ -15,6 +15,7 @@ __all__ = [
     "EXTRACTIVE",
     "Archive",
     "Listen",
+    "Log",
     "Match",
     "Model",
     "Policy",

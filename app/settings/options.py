@@ -31,6 +31,7 @@ from app.settings.values import (
     Positive,
     Seconds,
     Secret,
+    Share,
     StoreUrl,
     Text,
 )
@@ -241,10 +242,13 @@ class Log(BaseModel):
     model_config = OPTIONS
 
     level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    """The least serious line to log."""
+    """The least serious line to log. A request's line is `info`, and `warning` where compactd or the provider failed."""
 
     format: Literal["auto", "json", "console"] = "auto"
     """`auto`: readable on a terminal, JSON elsewhere."""
+
+    sample: Share = 1.0
+    """The share of requests that passed as a matter of course which get a line; all others, and all that failed, always do."""
 
 
 def _providers() -> dict[str, Upstream]:

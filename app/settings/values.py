@@ -212,6 +212,7 @@ Port = Annotated[_WholeNumber, Field(ge=1, le=65535), Kind("a port number, 1 to 
 Seconds = Annotated[
     float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False), Kind("a number of seconds above 0")
 ]
+Share = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1), Kind("a share, 0 to 1")]
 
 Threshold = Annotated[int | float, PlainValidator(_threshold), Kind(TOKENS_OR_SHARE)]
 Gain = Annotated[int | float, PlainValidator(_gain), Kind(f"{TOKENS_OR_SHARE}, or 0")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +131,49 @@ def test_console_is_wanted_wherever_it_goes(capsys: Err) -> None:
     assert "to_a_person" in seen
     assert "so is this" in seen
     assert not seen.startswith("{")
+
+
+def test_loggers_that_are_there_already_follow_a_change(capsys: Err) -> None:
+    log.configure(logging_as(format="json", level="warning"))
+    ours, theirs = structlog.get_logger("compactd"), logging.getLogger("uvicorn.error")
+    ours.info("too_quiet")
+    ours.warning("first")
+    theirs.error("first")
+    log.configure(logging_as(format="console", level="info"))
+    ours.info("second")
+    theirs.error("second")
+    said = capsys.readouterr().err.splitlines()
+    assert [json.loads(line)["event"] for line in said[:2]] == ["first", "first"]
+    assert [("second" in line, line[:1] == "{") for line in said[2:]] == [(True, False)] * 2
+
+
+ROOT = Path(__file__).parents[2]
+VERBS = {"info": "info", "note": "info", "warning": "warning", "warn": "warning", "error": "error"}
+
+
+def logged_events() -> dict[str, str]:
+    """Event -> severity of all that the app logs by name, as its source has it."""
+    found = {}
+    for file in (ROOT / "app").rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        words = {
+            target.id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in ast.walk(tree):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+                continue
+            said = call.args[0]
+            name = words.get(said.id) if isinstance(said, ast.Name) else getattr(said, "value", None)
+            if call.func.attr in VERBS and isinstance(name, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*", name):
+                found[name] = VERBS[call.func.attr]
+    return found
+
+
+def test_the_page_tells_every_event_and_no_other() -> None:
+    page = (ROOT / "docs" / "logs.md").read_text().partition("## Other events")[2]
+    told = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| ", page, re.MULTILINE))
+    assert told == logged_events()

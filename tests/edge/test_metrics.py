@@ -1,14 +1,31 @@
-"""The metrics: names and labels that dashboards are written against."""
+"""The metrics: names and labels that dashboards are written against, and the page that tells of them."""
 
 from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.edge.metrics import Metrics
+from app.edge.metrics import REJECTIONS, SOURCES, STORE_OPS, Metrics, status
+from app.formats import FORMATS
+from app.request import Result
+from app.strategies import STRATEGIES
+from app.strategies.fold_rounds import FoldRounds
+from tests.edge.talks import Talk
+from tests.edge.wire import compactd, configured, request
+from tests.strict.server import StrictProvider
 
-LABELS = {  # as the design has them
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+PROMTOOL = shutil.which("promtool")
+
+DESIGNED = {  # as the design has them
     "requests_total": {"format", "upstream", "outcome", "reason"},
     "compactions_total": {"format", "strategy", "level"},
     "request_tokens": {"format", "stage"},
@@ -28,7 +45,13 @@ LABELS = {  # as the design has them
     "archives_total": {"sink", "result"},
     "clients_disconnected_total": {"format"},
     "inflight_requests": set(),
+}
+BESIDES = {
     "faults_total": {"where"},
+    "summary_failures_total": {"reason"},
+    "draining": set(),
+    "store_degraded": set(),
+    "build_info": {"version"},
 }
 
 
@@ -37,13 +60,18 @@ def metrics() -> Metrics:
     return Metrics(CollectorRegistry())
 
 
-def exposed(metrics: Metrics) -> dict[str, set[str]]:
-    """Name -> labels of every sample after each metric was used once."""
+def used(metrics: Metrics) -> None:
+    """Each metric once."""
     for metric in vars(metrics).values():
         names = getattr(metric, "_labelnames", None)
         if names is not None:
             child = metric.labels(*["x"] * len(names)) if names else metric
             getattr(child, "inc", getattr(child, "observe", None))(1)
+
+
+def exposed(metrics: Metrics) -> dict[str, set[str]]:
+    """Name -> labels of every sample after each metric was used once."""
+    used(metrics)
     families = text_string_to_metric_families(metrics.text().decode())
     found = {}
     for family in families:
@@ -54,7 +82,77 @@ def exposed(metrics: Metrics) -> dict[str, set[str]]:
 
 
 def test_every_metric_of_the_design_is_there_with_its_labels_and_none_besides(metrics: Metrics) -> None:
-    assert {name: labels for name, labels in exposed(metrics).items() if not name.endswith("_created")} == LABELS
+    found = {name: labels for name, labels in exposed(metrics).items() if not name.endswith("_created")}
+    assert found == DESIGNED | BESIDES
+
+
+def rows(columns: int) -> list[list[str]]:
+    """The rows of the page's table with so many columns, without its head."""
+    lines = [re.split(r" *\| *", line.strip("| ")) for line in PAGE.splitlines() if line[:2] == "| "]
+    return [line for line in lines if len(line) == columns and line[0].startswith("`")]
+
+
+def words(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]*)`", cell))
+
+
+def test_the_page_tells_every_metric_as_it_is_and_no_other(metrics: Metrics) -> None:
+    used(metrics)
+    told = {name.strip("`"): (kind, words(labels)) for name, kind, labels, _ in rows(4)}
+    assert len(told) == len(rows(4))
+    labels = exposed(metrics)
+    found = {}
+    for family in metrics.registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        found[name] = (family.type, labels[name.removeprefix("compactd_")])
+    assert told == found
+
+
+def test_the_page_tells_every_label_and_the_values_of_those_that_have_few(metrics: Metrics) -> None:
+    told = {name.strip("`"): words(values) for name, values in rows(2)}
+    assert told.keys() == set().union(*exposed(metrics).values())
+    for label, values in {
+        "format": {*FORMATS, "none"}, "outcome": set(get_args(Result)), "level": {"1", "2"}, "stage": {"before", "after"},
+        "class": set(REJECTIONS), "source": set(SOURCES), "op": set(STORE_OPS), "result": {"ok", "failed"},
+        "direction": {"input", "output"}, "sink": {"store", "file", "s3", "own"},
+        "kind": {"input", "output", "cache_read", "cache_write", "spent_on_summaries", "saved"},
+        "strategy": {*STRATEGIES, FoldRounds.name, "package.module:callable"},
+    }.items():  # fmt: skip
+        assert told[label] == values, label
+
+
+def test_what_is_known_beforehand_stands_at_zero(metrics: Metrics) -> None:
+    """A series that begins with 1 has no increase: an alert on it would miss the first event."""
+    for name, labels in [
+        ("rejections_total", {"format": "gemini", "class": "invalid_request"}), ("store_errors_total", {"op": "lookup"}),
+        ("overflows_total", {"format": "openai-chat"}), ("estimated_cost_usd_total", {"kind": "spent_on_summaries"}),
+    ]:  # fmt: skip
+        assert metrics.registry.get_sample_value(f"compactd_{name}", labels) == 0, name
+
+
+def test_status_codes_are_bounded() -> None:
+    """A provider can answer with five hundred codes; those that mean something are told apart."""
+    assert [status(code) for code in (200, 429, 503, 529)] == ["200", "429", "503", "529"]
+    assert [status(code) for code in (299, 477, 599)] == ["2xx", "4xx", "5xx"]
+    assert len({status(code) for code in range(100, 600)}) < 85
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
+async def test_prometheus_finds_nothing_wrong_with_the_real_exposition(tmp_path: Path) -> None:
+    provider = StrictProvider()
+    low = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}
+    async with provider.serve() as url, compactd(configured(url, policies=[low])) as proxy:
+        for form in FORMATS:
+            assert (await proxy.ask(Talk(form).ask("Read.").rounds(8).request())).told[0] == "compacted"
+        used(proxy.app.metrics)
+        text = (await proxy.ask(request("GET", "/metrics"))).body
+    assert b"compactd_overhead_seconds_bucket" in text
+    (tmp_path / "metrics").write_bytes(text)
+    with (tmp_path / "metrics").open() as given:
+        check = await asyncio.create_subprocess_exec(PROMTOOL, "check", "metrics", stdin=given, stderr=subprocess.PIPE)  # type: ignore[arg-type]
+        _, said = await check.communicate()
+    # A name with the word `summary` in it could be taken for Prometheus' type of that name; here it is a text.
+    assert [line for line in said.decode().splitlines() if not line.endswith("should not include type 'summary'")] == []
 
 
 def test_all_are_named_after_compactd(metrics: Metrics) -> None:

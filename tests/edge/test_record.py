@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from app.edge.metrics import Metrics
 from app.edge.record import Record, RequestRecorder
 from app.formats.base import Usage
 from app.request import Outcome
+from app.settings import Log
 from tests.edge.talks import MODELS, Talk
 from tests.edge.upstream.peers import Peer, answers, response, serve
 from tests.edge.wire import compactd, configured, request, until
@@ -97,8 +101,8 @@ def test_request_without_an_outcome(recorder: RequestRecorder) -> None:
     assert sample(recorder, "upstream_responses_total", upstream="none", status="0") is None
 
 
-@pytest.mark.parametrize(("finished", "counted"), [(False, 1), (True, None)])
-def test_a_client_that_left(recorder: RequestRecorder, log: LogCapture, finished: bool, counted: int | None) -> None:
+@pytest.mark.parametrize(("finished", "counted"), [(False, 1), (True, 0)])
+def test_a_client_that_left(recorder: RequestRecorder, log: LogCapture, finished: bool, counted: int) -> None:
     record = recorder.begin()
     record.format, record.disconnected, record.finished = "gemini", True, finished
     recorder.end(record, None)
@@ -113,11 +117,96 @@ def test_the_line_of_a_compaction(recorder: RequestRecorder, log: LogCapture) ->
     line = lines(log)[0]
     assert line.pop("seconds") >= 0
     assert line == {
-        "event": "request", "log_level": "info", "request_id": record.id, "outcome": "compacted", "reason": "threshold", "format": "none",
-        "upstream": "none", "model": "other", "status": 0, "overhead_ms": 0.0, "tokens_before": 900, "tokens_after": 400,
-        "count_source": "usage", "strategy": "summarize", "compaction_level": 2, "compactions": 3, "input_tokens": 390, 
-        "cached_tokens": 100,
-        "output_tokens": 20, "error": "upstream_broke_off",
+        "event": "request", "log_level": "warning", "request_id": record.id, "outcome": "compacted", "reason": "threshold",
+        "format": "none", "upstream": "none", "model": "other", "status": 0, "overhead_ms": 0.0, "session": "s", "tokens_before": 900,
+        "tokens_after": 400, "tokens_cleared": 0, "count_source": "usage", "strategy": "summarize", "compaction_level": 2,
+        "compactions": 3, "input_tokens": 390, "cached_tokens": 100, "output_tokens": 20, "error": "upstream_broke_off",
+    }  # fmt: skip
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "logs.md").read_text()
+
+
+def test_the_page_tells_every_field_of_the_line_and_no_other(log: LogCapture) -> None:
+    """In both directions, and when they are there: always, or only where there is something to tell."""
+    told = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \| ", PAGE.partition("## Other events")[0], re.MULTILINE))
+    recorder = RequestRecorder(Metrics(CollectorRegistry()))
+    full, bare = recorder.begin(), recorder.begin()
+    full.asked, full.answered, full.usage, full.broken, full.disconnected = (
+        1.0,
+        2.0,
+        Usage(1, 1),
+        "upstream_broke_off",
+        True,
+    )
+    recorder.end(full, COMPACTED)
+    recorder.end(bare, None)
+    most, least = ({*line} - {"event", "log_level"} for line in lines(log))
+    assert told.keys() == most
+    assert {field for field, when in told.items() if when == "always"} == least
+
+
+def passing(recorder: RequestRecorder, **changed: Any) -> None:
+    """A request that passes as a matter of course, but for what was changed."""
+    record, outcome = recorder.begin(), Outcome(b"", "passed", "below_threshold", before=9, after=9, source="tiktoken")
+    record.status = 200
+    for name, value in changed.items():
+        if name in ("result", "reason"):
+            outcome = replace(outcome, **{name: value})
+        else:
+            setattr(record, name, value)
+    recorder.end(record, outcome)
+
+
+UNUSUAL: list[dict[str, Any]] = [
+    {"result": "compacted"}, {"result": "replayed"}, {"result": "observed"}, {"result": "declined"}, {"result": "failed"}, {"status": 429},
+    {"status": 500}, {"broken": "upstream_broke_off"}, {"own_error": "draining"}, {"disconnected": True},
+]  # fmt: skip
+
+
+def test_a_sample_leaves_out_nothing_but_what_passed_as_a_matter_of_course(log: LogCapture) -> None:
+    recorder = RequestRecorder(Metrics(CollectorRegistry()), Log(sample=0))
+    passing(recorder)
+    assert lines(log) == []
+    for changed in UNUSUAL:
+        passing(recorder, **changed)
+    assert len(lines(log)) == len(UNUSUAL)
+    assert (
+        sample(recorder, "requests_total", format="none", upstream="none", outcome="passed", reason="below_threshold")
+        == 6
+    )
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(1, 2_000, 2_000), (0.25, 400, 600), (0, 0, 0)])
+def test_a_sample_is_the_share_that_was_asked_for(log: LogCapture, share: float, least: int, most: int) -> None:
+    recorder = RequestRecorder(Metrics(CollectorRegistry()))
+    recorder.follow(Log(sample=share))
+    for _ in range(2_000):
+        passing(recorder)
+    assert least <= len(lines(log)) <= most
+
+
+@pytest.mark.parametrize(
+    ("level", "changed", "told"),
+    [
+        ("info", {}, "info"), ("info", {"status": 429}, "info"), ("warning", {}, None), ("warning", {"status": 502}, "warning"),
+        ("warning", {"result": "failed"}, "warning"), ("warning", {"broken": "upstream_broke_off"}, "warning"),
+        ("error", {"result": "failed"}, None),
+    ],
+)  # fmt: skip
+def test_severity_of_a_line(log: LogCapture, level: Any, changed: dict[str, Any], told: str | None) -> None:
+    passing(RequestRecorder(Metrics(CollectorRegistry()), Log(level=level)), **changed)
+    assert [line["log_level"] for line in lines(log)] == ([told] if told else [])
+
+
+def test_why_there_is_no_summary_is_counted_within_bounds(recorder: RequestRecorder, log: LogCapture) -> None:
+    for reason in ("timeout", "status_429", "status_477", "status_478"):
+        recorder.summary_failed(reason, "sliding_window")
+    assert sample(recorder, "summary_failures_total", reason="timeout") == 1
+    assert sample(recorder, "summary_failures_total", reason="status_429") == 1
+    assert sample(recorder, "summary_failures_total", reason="status_4xx") == 2
+    assert log.entries[2] == {
+        "event": "summary_failed", "log_level": "warning", "reason": "status_477", "fallback": "sliding_window",
     }  # fmt: skip
 
 
@@ -162,7 +251,7 @@ async def test_nothing_told_holds_content_or_credentials(form: str, stream: bool
     async with provider.serve() as url, compactd(configured(url, policies=[LOW])) as proxy:
         talk = Talk(form, key=secret).ask("CONFIDENTIAL question.").rounds(8, "CONFIDENTIAL result of a tool " * 30)
         for _ in range(2):
-            answer = await proxy.ask(talk.request("x-compactd-session: CONFIDENTIAL-session", stream=stream))
+            answer = await proxy.ask(talk.request("x-compactd-session: not a plain name: CONFIDENTIAL", stream=stream))
             assert answer.status == 200
         provider.keys = frozenset({"another"})
         assert (await proxy.ask(talk.request(stream=stream))).status == 401

@@ -19,7 +19,7 @@ from tests.edge.processes import COMMAND, free_port, process
 from tests.edge.talks import Talk
 from tests.edge.upstream.peers import Peer
 from tests.edge.upstream.peers import serve as scripted
-from tests.edge.wire import request, taken
+from tests.edge.wire import Client, request, taken
 from tests.strict.server import StrictProvider
 
 FORMATS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
@@ -148,6 +148,71 @@ async def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             compactd.signal(signal.SIGINT)
             assert await client.rest() == b""
             assert await compactd.ended() == 0
+
+
+async def test_log_options_follow_a_reload(tmp_path: Path) -> None:
+    sections = {"upstreams": upstreams("http://127.0.0.1:9"), "store": {"url": "memory://"}}
+    async with process(tmp_path, **sections, log={"format": "json", "level": "error"}) as compactd:
+
+        async def reload(**options: Any) -> None:
+            compactd.configure(**sections, log=options)
+            compactd.signal(signal.SIGHUP)
+            async with asyncio.timeout(10):
+                while (await compactd.http.get("/compactd/api/config")).json()["log"] != options:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+        async def unreachable() -> None:
+            assert (await compactd.http.post("/v1/messages", content=MESSAGES)).status_code == 502
+
+        await unreachable()
+        assert compactd.lines == []
+        await reload(format="json", level="info", sample=1.0)
+        await unreachable()
+        assert (await compactd.logged("request"))["error"] == "upstream_unreachable"
+        await reload(format="console", level="info", sample=1.0)
+        known = len(compactd.log.read_text().splitlines())
+        await unreachable()
+        async with asyncio.timeout(10):
+            while len(said := compactd.log.read_text().splitlines()[known:]) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert "upstream_unreachable" in said[-1]
+        assert not said[-1].startswith("{")
+
+
+async def test_a_worker_that_dies_takes_its_requests_in_flight_with_it_and_leaves_its_counts(tmp_path: Path) -> None:
+    stream = Stream()
+    async with scripted(stream, patience=60) as provider:
+        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "listen": {"workers": 2}}
+        async with process(tmp_path, **sections) as compactd:
+            workers = await _workers(compactd.running.pid, 2)
+            await _answering(compactd.url, 2)
+            counted = await compactd.metric("requests_total")
+            clients: list[tuple[Client, str]] = []
+            while len({worker for _, worker in clients}) < 2:  # until both have some
+                client = await compactd.connect()
+                await client.send(request("POST", "/v1/messages", body=MESSAGES))
+                clients.append((client, (await client.head())["x-compactd-request-id"][:8]))
+            assert await compactd.metric("inflight_requests") == len(clients)
+            assert await compactd.metric("draining") == 0
+            assert await compactd.metric("build_info") == 1
+
+            os.kill(workers[0], signal.SIGKILL)
+            await compactd.logged("worker_died")
+            await _workers(compactd.running.pid, 2)
+            gone = [client for client, _ in clients if await _broken(client)]
+            assert 0 < len(gone) < len(clients)
+            assert await compactd.metric("inflight_requests") == len(clients) - len(gone)
+            assert await compactd.metric("requests_total") == counted
+
+
+async def _broken(client: Client) -> bool:
+    try:
+        async with asyncio.timeout(0.2):
+            return await client.reader.read() == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
 
 
 async def test_two_workers_are_one_compactd(tmp_path: Path) -> None:
