@@ -29,6 +29,9 @@ _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300,
 OUTSIDE_HTTP = (499, 520, 521, 522, 523, 524, 525, 526, 529, 530)
 """Codes of nginx, Cloudflare and Anthropic (529: overloaded) that say something though no RFC has them."""
 _STATUS = {code: str(code) for code in (*map(int, HTTPStatus), *OUTSIDE_HTTP)}
+UPSTREAM_FAILURES = (
+    "upstream_unreachable", "upstream_connect_timeout", "upstream_timeout", "upstream_broke_off", "upstream_pool_exhausted",
+)  # fmt: skip
 SOURCES = ("usage", "provider", "tiktoken", "approximate")
 REJECTIONS = ("invalid_request", "binds_thinking")
 """Classes of refusal: the quirks that a format learns from one, and all others."""
@@ -79,6 +82,9 @@ class Metrics:
             "upstream_first_byte_seconds", "From forwarding to the answer's head.", _SLOW, "upstream"
         )
         self.responses = counter("upstream_responses", "Answers of providers.", "upstream", "status")
+        self.failures = counter(
+            "upstream_failures", "Providers that gave no answer, or broke one off.", "upstream", "code"
+        )
         self.rejections = counter(
             "rejections", "Compacted requests that a provider refused; the original was sent.", "format", "class"
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from app.edge.metrics import Metrics, status
+from app.edge.metrics import UPSTREAM_FAILURES, Metrics, status
 from app.edge.prices import Savings
 from app.formats.base import Usage
 from app.request import Outcome
@@ -101,6 +101,8 @@ class RequestRecorder:
         if record.answered:
             metrics.of(metrics.responses, record.upstream, status(record.status)).inc()
             metrics.of(metrics.first_byte, record.upstream).observe(record.answered - record.asked)
+        if (code := record.broken or record.own_error) in UPSTREAM_FAILURES:
+            metrics.of(metrics.failures, record.upstream, code).inc()
         if outcome is not None:
             self._decided(record, outcome)
         if record.usage is not None:

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.edge.metrics import REJECTIONS, SOURCES, STORE_OPS, Metrics, status
+from app.edge.metrics import REJECTIONS, SOURCES, STORE_OPS, UPSTREAM_FAILURES, Metrics, status
 from app.formats import FORMATS
 from app.request import Result
 from app.strategies import STRATEGIES
@@ -49,6 +49,7 @@ DESIGNED = {  # as the design has them
 BESIDES = {
     "faults_total": {"where"},
     "summary_failures_total": {"reason"},
+    "upstream_failures_total": {"upstream", "code"},
     "draining": set(),
     "store_degraded": set(),
     "build_info": {"version"},
@@ -114,7 +115,7 @@ def test_the_page_tells_every_label_and_the_values_of_those_that_have_few(metric
     for label, values in {
         "format": {*FORMATS, "none"}, "outcome": set(get_args(Result)), "level": {"1", "2"}, "stage": {"before", "after"},
         "class": set(REJECTIONS), "source": set(SOURCES), "op": set(STORE_OPS), "result": {"ok", "failed"},
-        "direction": {"input", "output"}, "sink": {"store", "file", "s3", "own"},
+        "direction": {"input", "output"}, "code": set(UPSTREAM_FAILURES), "sink": {"store", "file", "s3", "own"},
         "kind": {"input", "output", "cache_read", "cache_write", "spent_on_summaries", "saved"},
         "strategy": {*STRATEGIES, FoldRounds.name, "package.module:callable"},
     }.items():  # fmt: skip

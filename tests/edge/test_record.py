@@ -310,3 +310,19 @@ async def test_second_attempt_that_fails_is_not_counted_as_the_providers_answer(
         assert answer.status == 502
         assert proxy.metric("upstream_responses_total", upstream="provider", status="502") == 0
         assert proxy.metric("upstream_first_byte_seconds_count", upstream="provider") == 0
+        assert proxy.metric("upstream_failures_total", upstream="provider", code="upstream_broke_off") == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
+async def test_a_provider_that_is_away_is_counted_whatever_compactd_made_of_the_request(path: str) -> None:
+    async with compactd(configured("http://127.0.0.1:9")) as proxy:
+        talk = Talk("openai-chat").ask("Hi.").request() if "chat" in path else request("GET", path)
+        assert (await proxy.ask(talk)).status == 502
+        assert proxy.metric("upstream_failures_total", upstream="provider", code="upstream_unreachable") == 1
+
+
+async def test_what_compactd_refuses_itself_is_no_failure_of_the_providers() -> None:
+    async with compactd(configured("http://127.0.0.1:9")) as proxy:
+        answer = await proxy.ask(Talk("openai-chat").ask("Hi.").request("x-compactd-policy: nosuch"))
+        assert answer.status == 400
+        assert "compactd_upstream_failures_total{" not in proxy.app.metrics.text().decode()
