@@ -32,6 +32,7 @@ _STATUS = {code: str(code) for code in (*map(int, HTTPStatus), *OUTSIDE_HTTP)}
 UPSTREAM_FAILURES = (
     "upstream_unreachable", "upstream_connect_timeout", "upstream_timeout", "upstream_broke_off", "upstream_pool_exhausted",
 )  # fmt: skip
+FAULTS = ("decide", "gate", "prepare", "quarantine", "reception", "relay", "settle", "spent")
 SOURCES = ("usage", "provider", "tiktoken", "approximate")
 REJECTIONS = ("invalid_request", "binds_thinking")
 """Classes of refusal: the quirks that a format learns from one, and all others."""
@@ -117,6 +118,8 @@ class Metrics:
             self.of(self.rejections, form, kind)
         for source in SOURCES:
             self.of(self.count_source, source)
+        for where in FAULTS:
+            self.of(self.faults, where)
         for op in STORE_OPS:
             self.of(self.store_errors, op)
         for direction in ("input", "output"):

@@ -129,9 +129,9 @@ class RequestRecorder:
 
     def _used(self, record: Record, usage: Usage) -> None:
         for kind in ("input", "output", "cache_read", "cache_write"):
-            amount = getattr(usage, kind)
-            if amount:
-                self.metrics.of(self.metrics.upstream_tokens, record.upstream, record.model, kind).inc(amount)
+            counter = self.metrics.of(self.metrics.upstream_tokens, record.upstream, record.model, kind)
+            if amount := getattr(usage, kind):
+                counter.inc(amount)
 
     def _line(self, record: Record, outcome: Outcome | None, result: str, reason: str) -> None:
         """One line a request: a warning where compactd or the provider failed; of those that passed as a matter of course a sample."""

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.edge.metrics import REJECTIONS, SOURCES, STORE_OPS, UPSTREAM_FAILURES, Metrics, status
+from app.edge.metrics import FAULTS, REJECTIONS, SOURCES, STORE_OPS, UPSTREAM_FAILURES, Metrics, status
 from app.formats import FORMATS
 from app.request import Result
 from app.strategies import STRATEGIES
@@ -22,7 +22,8 @@ from tests.edge.talks import Talk
 from tests.edge.wire import compactd, configured, request
 from tests.strict.server import StrictProvider
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+APP = Path(__file__).parents[2] / "app"
+PAGE = (APP.parent / "docs" / "metrics.md").read_text()
 PROMTOOL = shutil.which("promtool")
 
 DESIGNED = {  # as the design has them
@@ -115,7 +116,7 @@ def test_the_page_tells_every_label_and_the_values_of_those_that_have_few(metric
     for label, values in {
         "format": {*FORMATS, "none"}, "outcome": set(get_args(Result)), "level": {"1", "2"}, "stage": {"before", "after"},
         "class": set(REJECTIONS), "source": set(SOURCES), "op": set(STORE_OPS), "result": {"ok", "failed"},
-        "direction": {"input", "output"}, "code": set(UPSTREAM_FAILURES), "sink": {"store", "file", "s3", "own"},
+        "direction": {"input", "output"}, "code": set(UPSTREAM_FAILURES), "where": set(FAULTS), "sink": {"store", "file", "s3", "own"},
         "kind": {"input", "output", "cache_read", "cache_write", "spent_on_summaries", "saved"},
         "strategy": {*STRATEGIES, FoldRounds.name, "package.module:callable"},
     }.items():  # fmt: skip
@@ -129,6 +130,11 @@ def test_what_is_known_beforehand_stands_at_zero(metrics: Metrics) -> None:
         ("overflows_total", {"format": "openai-chat"}), ("estimated_cost_usd_total", {"kind": "spent_on_summaries"}),
     ]:  # fmt: skip
         assert metrics.registry.get_sample_value(f"compactd_{name}", labels) == 0, name
+
+
+def test_all_places_of_faults_are_known_beforehand() -> None:
+    source = "\n".join(file.read_text() for file in APP.rglob("*.py"))
+    assert set(re.findall(r"ecorder\.fault\(\s*\"(\w+)\"", source)) == set(FAULTS)
 
 
 def test_status_codes_are_bounded() -> None:
