@@ -20,13 +20,13 @@ _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature",
 """Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
 
 
-def admit(exchange: Exchange, draining: bool, inflight: int) -> None:
+def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
     """Refuse what compactd does not serve at all, and what it can't take on now."""
     if "websocket" in exchange.headers.get("upgrade", "").lower():
         raise Refused(
             426, "websocket_unsupported", "compactd does not tunnel WebSockets; send the request as HTTP POST."
         )
-    if draining:
+    if refusing:
         raise Refused(503, "draining", "This compactd is shutting down; try again, another one will answer.")
     if inflight > exchange.wiring.settings.limits.max_inflight:
         raise Refused(503, "too_many_requests_inflight", "compactd is at `limits.max_inflight`; try again later.")

@@ -38,7 +38,8 @@ SETTLING = 2.0
 class Relay:
     def __init__(self, wiring: Wiring, client: Upstream, compactor: Compactor, recorder: RequestRecorder) -> None:
         self.wiring = wiring
-        self.draining = False
+        self.draining = False  # told by /readyz
+        self.refusing = False
         self.inflight = 0
         self._client = client
         self._compactor = compactor
@@ -76,7 +77,7 @@ class Relay:
         scope = exchange.scope
         route = exchange.wiring.router.route(scope["raw_path"], "anthropic-version" in exchange.headers)
         exchange.route = route
-        admit(exchange, self.draining, self.inflight)
+        admit(exchange, self.refusing, self.inflight)
         if route is None:
             raise Refused(
                 404, "no_upstream", "No upstream is configured for this path; see `upstreams` in the configuration."

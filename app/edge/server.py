@@ -1,7 +1,9 @@
 """Serving: uvicorn with compactd's way of stopping and reloading.
 
-SIGTERM begins a drain: `/readyz` says 503 at once, new requests are refused in their own format, running ones go on until they are done or
-`limits.drain_seconds` are over. A second signal ends it at once. SIGHUP reads the configuration again, in every worker.
+SIGTERM begins a drain: `/readyz` says 503 at once, and every answer ends its connection, so that clients come back to another process. For
+the first half of `limits.drain_seconds` a request that still comes is served, because whoever sent it could not know; later ones are
+refused in their own format, because they might be cut off. It is over when nothing runs any more, or when the time is. A second signal ends
+it at once. SIGHUP reads the configuration again, in every worker.
 """
 
 from __future__ import annotations
@@ -29,13 +31,18 @@ from app.errors import ConfigInvalid
 from app.own.loading import loadable
 from app.settings import Settings, load
 
+QUIET = 0.5
+"""Seconds without a request after which the connections that are still open are idle ones, safe to close."""
+_CLOSE = (b"connection", b"close")
+
 
 class Server(uvicorn.Server):
-    """One process. The listener stays open while draining, so that health checks and refusals get an answer."""
+    """One process. The listener stays open while draining, so that health checks and late requests get an answer."""
 
     def __init__(self, config: uvicorn.Config, app: Any) -> None:
         super().__init__(config)
         self._app = app
+        self._stopped = self._busy = 0.0  # when the drain began, and when a request was last seen in it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -44,19 +51,28 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
         """The first signal drains, the second ends it."""
-        if self._app.relay.draining:
+        relay = self._app.relay
+        if relay.draining:
             self.should_exit = True
-        self._app.relay.draining = True
+            return
+        relay.draining = True
+        self._stopped = self._busy = time.monotonic()
+        self.config.encoded_headers.append(_CLOSE)  # uvicorn takes these over once a second
+        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the main loop."""
         over = await super().on_tick(counter)
         self._app.measure()
-        if over or not self._app.relay.draining:
+        relay, now = self._app.relay, time.monotonic()
+        if over or not relay.draining:
             return over
-        self._drained = getattr(self, "_drained", 0.0) + 0.1
-        if self._app.relay.inflight == 0 or self._drained >= self._app.settings.limits.drain_seconds:
-            self.should_exit = True
+        limit = self._app.settings.limits.drain_seconds
+        if relay.inflight:
+            self._busy = now
+        relay.refusing = now - self._stopped >= limit / 2
+        quiet = not relay.inflight and (not self.server_state.connections or now - self._busy >= QUIET)
+        self.should_exit = quiet or now - self._stopped >= limit
         return self.should_exit
 
 

@@ -156,14 +156,14 @@ def test_what_is_not_looked_into(
 
 
 def test_admission() -> None:
-    admit(exchange("/v1/messages"), draining=False, inflight=10_000)
-    for headers, draining, inflight, code in (
+    admit(exchange("/v1/messages"), refusing=False, inflight=10_000)
+    for headers, refusing, inflight, code in (
         ([("upgrade", "WebSocket")], False, 1, "websocket_unsupported"),
         ([], True, 1, "draining"),
         ([], False, 10_001, "too_many_requests_inflight"),
     ):
         with pytest.raises(Refused) as refused:
-            admit(exchange("/v1/messages", b"", *headers), draining, inflight)
+            admit(exchange("/v1/messages", b"", *headers), refusing, inflight)
         assert refused.value.code == code
 
 

@@ -234,17 +234,17 @@ async def test_unknown_policy_or_mode(form: str, header: str, code: str) -> None
 
 
 @pytest.mark.parametrize("form", PATHS)
-@pytest.mark.parametrize(("draining", "limits"), [(True, {}), (False, {"max_inflight": 1})])
-async def test_what_can_not_be_taken_on_now(form: str, draining: bool, limits: dict[str, int]) -> None:
+@pytest.mark.parametrize(("refusing", "limits"), [(True, {}), (False, {"max_inflight": 1})])
+async def test_what_can_not_be_taken_on_now(form: str, refusing: bool, limits: dict[str, int]) -> None:
     async with compactd(configured("http://127.0.0.1:9", limits=limits)) as proxy:
-        proxy.app.relay.draining = draining
+        proxy.app.relay.refusing = refusing
         proxy.app.relay.inflight += 1
         client = await proxy.connect()
         await client.send(asked(form))
         answer = await client.answer()
         assert await client.rest() == b""
     assert (answer.status, answer["connection"], answer["retry-after"]) == (503, "close", "1")
-    assert code_of(form, answer) == ("draining" if draining else "too_many_requests_inflight")
+    assert code_of(form, answer) == ("draining" if refusing else "too_many_requests_inflight")
 
 
 async def test_no_upstream() -> None:

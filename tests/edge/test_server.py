@@ -97,17 +97,48 @@ async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> 
             async with asyncio.timeout(5):
                 while (ready := await compactd.http.get("/readyz")).status_code != 503:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            assert ready.json() == {"status": "draining"}
+            assert (ready.json(), ready.headers["connection"]) == ({"status": "draining"}, "close")
             assert (await compactd.http.get("/livez")).status_code == 200
-            await kept.send(request("POST", "/v1/messages", body=MESSAGES))
+            await kept.send(request("GET", "/v1/models"))  # whoever sent it could not know
             answer = await kept.answer()
-            assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "draining")
-            assert (answer["connection"], json.loads(answer.body)["type"]) == ("close", "error")
+            assert (answer.status, answer["connection"], answer.body) == (200, "close", b"ok")
+            assert await kept.rest() == b""
             await next_event(b"data: while it drains\n\n")
             stream.events.put_nowait(b"")
             assert await client.piece() == b""
             assert await compactd.ended() == 0
             assert "Traceback" not in compactd.log.read_text()
+
+
+async def test_what_comes_late_in_a_drain_is_refused(tmp_path: Path) -> None:
+    stream = Stream()
+    async with scripted(stream, patience=60) as provider:
+        sections = {"upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "limits": {"drain_seconds": 4}}
+        async with process(tmp_path, **sections) as compactd:
+            client, late = await compactd.connect(), await compactd.connect()
+            await client.send(request("POST", "/v1/messages", body=MESSAGES))
+            await client.head()
+            compactd.signal(signal.SIGTERM)
+            await asyncio.sleep(2.5)
+            await late.send(request("POST", "/v1/messages", body=MESSAGES))
+            answer = await late.answer()
+            assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "draining")
+            assert ("close" in answer["connection"], json.loads(answer.body)["type"]) == (True, "error")
+            stream.events.put_nowait(b"")
+            assert await client.piece() == b""
+            assert await compactd.ended() == 0
+
+
+async def test_idle_connections_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    async with process(tmp_path, store={"url": "memory://"}, limits={"drain_seconds": 300}) as compactd:
+        client = await compactd.connect()
+        await client.send(request("GET", "/livez"))
+        assert (await client.answer()).status == 200
+        compactd.signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert await client.rest() == b""
+        assert await compactd.ended() == 0
+        assert time.monotonic() - began < 10
 
 
 async def test_drain_ends_when_its_time_is_over(tmp_path: Path) -> None:
