@@ -19,18 +19,18 @@ COPY app app
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools pip
 
 FROM ${BASE}
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin compactd \
+RUN groupadd --system --gid 10001 compactd \
+    && useradd --system --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin compactd \
     && install --directory --owner=compactd --group=compactd --mode=0700 /data
 COPY --from=build /opt/compactd /opt/compactd
 COPY config/compactd.yaml /etc/compactd/compactd.yaml
 ENV PATH=/opt/compactd/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     COMPACTD_CONFIG=/etc/compactd/compactd.yaml \
-    COMPACTD_LISTEN__HOST=0.0.0.0 \
-    COMPACTD_LISTEN__PUBLIC_URL=http://localhost:8787 \
-    COMPACTD_STORE__URL=sqlite:////data/compactd.db
+    COMPACTD_LISTEN__HOST=0.0.0.0
 USER 10001:10001
-WORKDIR /data
+# The configuration's own store, sqlite:///data/compactd.db, is in the volume.
+WORKDIR /
 VOLUME /data
 EXPOSE 8787
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s \

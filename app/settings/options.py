@@ -57,7 +57,7 @@ class Listen(BaseModel):
 
     public_url: HttpUrl | None = None
     """How clients reach compactd from outside, for archive addresses; a path behind the host is fine. `null`:
-    `http://{host}:{port}`."""
+    `http://{host}:{port}`, with `localhost` as host where compactd listens on every network."""
 
     @property
     def loopback(self) -> bool:

@@ -51,7 +51,11 @@ class Settings(Sections):
     @cached_property
     def public_base(self) -> str:
         """How clients reach us, without a slash at the end: what archive addresses begin with."""
-        host = f"[{self.listen.host}]" if ":" in self.listen.host and "[" not in self.listen.host else self.listen.host
+        host = self.listen.host.strip("[]")
+        if host in ("0.0.0.0", "::"):  # every network; the one that is certain is this machine's own
+            host = "localhost"
+        elif ":" in host:
+            host = f"[{host}]"
         return self.listen.public_url or f"http://{host}:{self.listen.port}"
 
     @cached_property

@@ -70,6 +70,9 @@ def test_timeouts_are_the_upstreams_or_the_limits() -> None:
     [
         (Listen(), "http://127.0.0.1:8787"),
         (Listen(host="::1", port=1), "http://[::1]:1"),
+        (Listen(host="[::1]", port=1), "http://[::1]:1"),
+        (Listen(host="0.0.0.0"), "http://localhost:8787"),
+        (Listen(host="::"), "http://localhost:8787"),
         (Listen(public_url="https://c.example/p/"), "https://c.example/p"),
     ],
 )
