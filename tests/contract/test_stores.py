@@ -1,4 +1,4 @@
-"""What every store promises, asked of each: memory, SQLite, Redis (alone, behind a sentinel, a cluster), the guarded one."""
+"""What every store promises, asked of each: memory, SQLite, Redis (alone, behind a sentinel, a cluster, from an image), the guarded one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from app.ports import (
     StoredCheckpoint,
     UsageMark,
 )
-from tests.redis_server import ClusterOfThree, RedisServer, Replicated
+from tests.redis_server import ClusterOfThree, InImage, RedisServer, Replicated
 
 TENANT = "tenant-a"
 BRIEF = 0.4
@@ -105,7 +105,12 @@ class Backend:
             await store.close()
 
 
-REDIS = {"redis": "redis_server", "sentinel": "redis_behind_sentinel", "cluster": "redis_cluster"}
+REDIS = {
+    "redis": "redis_server",
+    "sentinel": "redis_behind_sentinel",
+    "cluster": "redis_cluster",
+    "image": "redis_image",
+}
 """Kind of Redis -> the fixture that has it."""
 
 
@@ -113,7 +118,7 @@ REDIS = {"redis": "redis_server", "sentinel": "redis_behind_sentinel", "cluster"
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     clients: Sequence[Any] = ()
     if request.param in REDIS:
-        servers: RedisServer | Replicated | ClusterOfThree = request.getfixturevalue(REDIS[request.param])
+        servers: RedisServer | Replicated | ClusterOfThree | InImage = request.getfixturevalue(REDIS[request.param])
         servers.flush()
         url, clients = servers.url, servers.clients
     else:

@@ -1,4 +1,4 @@
-"""The Kubernetes files agree with compactd: ports, paths, names, seconds. What the overlays come to is checked where there are tools for it."""
+"""The Kubernetes files agree with compactd: ports, paths, names, seconds. Where there are tools for it, what they build is checked too."""
 
 from __future__ import annotations
 
