@@ -23,7 +23,7 @@ from app.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = [ROOT / name for name in ("README.md", "deploy/README.md", "CHANGELOG.md")]
+DOCUMENTS = [path for glob in ("*.md", "docs/*.md", "deploy/*.md") for path in sorted(ROOT.glob(glob))]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)
 ADDRESS = "http://127.0.0.1:8787"
