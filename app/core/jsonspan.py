@@ -99,8 +99,13 @@ def _walk(raw: bytes, start: int, sizes: Iterable[int]) -> list[Span]:
     return spans
 
 
-FRONT = -1
-"""A last step into an array: a new element ahead of all others."""
+def before(at: int) -> int:
+    """A last step into an array: a new element ahead of the one at this index, behind the last where there is none."""
+    return -1 - at
+
+
+FRONT = before(0)
+"""… ahead of all others."""
 REMOVED = b""
 """The text of an array element or of an object's member that shall go."""
 
@@ -108,10 +113,8 @@ REMOVED = b""
 def edit(raw: bytes, edits: Iterable[Edit]) -> bytes:
     """`raw` with new JSON texts at the given paths; everything else stays byte for byte.
 
-    A last step that names a missing key adds it at the end of its object; `FRONT` adds to the front of an array, `REMOVED` takes from
-    arrays
-    and objects.
-    Raises NotCompactable for other missing places, and for a text that is not UTF-8.
+    A last step that names a missing key adds it at the end of its object; `before` adds to an array, `REMOVED` takes from arrays and
+    objects. Raises NotCompactable for other missing places, and for a text that is not UTF-8.
     """
     grouped: dict[str | int, list[Edit]] = {}
     for path, text in edits:
@@ -160,21 +163,25 @@ def _without_members(raw: bytes, spans: dict[str, Span], gone: frozenset[str]) -
 
 def _edited_array(raw: bytes, grouped: dict[str | int, list[Edit]]) -> bytes:
     spans = elements(raw)
-    if any(step != FRONT and step not in range(len(spans)) for step in grouped):
+    size = len(spans)
+    if any(not isinstance(step, int) or not before(size) <= step < size for step in grouped):
         raise NotCompactable("edit_misses")
-    added = [text for _, text in grouped.get(FRONT, ())]
     texts = [edit(raw[a:b], grouped[at]) if at in grouped else raw[a:b] for at, (a, b) in enumerate(spans)]
-    if added or REMOVED in texts:
+    added = [[text for _, text in grouped.get(before(at), ())] for at in range(size + 1)]
+    if REMOVED in texts or not spans:
         # The elements' own bytes stay; what stood between them can't all stay.
-        return b"[" + b",".join([*added, *(text for text in texts if text != REMOVED)]) + b"]"
-    return _replaced(raw, [(*span, text) for span, text in zip(spans, texts, strict=True)])
+        new = [*(text for at in range(size) for text in (*added[at], texts[at])), *added[size]]
+        return b"[" + b",".join(text for text in new if text != REMOVED) + b"]"
+    changes = [(*span, b",".join([*added[at], texts[at]])) for at, span in enumerate(spans)]
+    end = spans[-1][1]
+    return _replaced(raw, [*changes, (end, end, b"".join(b"," + text for text in added[size]))])
 
 
 def splice(raw: bytes, key: str, pieces: Sequence[int | bytes], sizes: Sequence[int]) -> bytes:
     """The body with the array under `key` made of `pieces`: an index keeps that element's bytes, bytes are a new element.
 
     `sizes` are the lengths of the array's elements, as reading the body gave them. Neighbours that stay neighbours are copied in one
-    slice with what stands between them.
+    slice with what stands between them, and so is what stands before the first element and behind the last.
     """
     start, stop = members(raw)[key]
     readable(raw[:start])
@@ -199,7 +206,7 @@ def splice(raw: bytes, key: str, pieces: Sequence[int | bytes], sizes: Sequence[
             flush()
             out.append(piece)
     flush()
-    return b"".join((raw[:start], b"[", b",".join(out), b"]", raw[stop:]))
+    return b"".join((raw[: spans[0][0]], b",".join(out), raw[spans[-1][1] :]))
 
 
 def _replaced(raw: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:

@@ -34,6 +34,8 @@ class UsageLines:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Payloads (JSON texts, or the end of one) of the lines that this chunk completes."""
+        if b"\r" in chunk:  # ends a line as well, alone or before a line feed; inside JSON it is always escaped
+            chunk = chunk.replace(b"\r", b"\n")
         whole, newline, rest = (self._rest + chunk if self._rest else chunk).rpartition(b"\n")
         headless = self._headless
         self._rest, self._headless = rest, headless and not newline

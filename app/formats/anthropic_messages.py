@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, ClassVar
 
-from app.core.jsonspan import FRONT, REMOVED, Edit, dump
+from app.core.jsonspan import FRONT, REMOVED, Edit, before, dump
 from app.core.notes import BARE, is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
@@ -143,11 +143,9 @@ class AnthropicMessages:
         block = {"type": "text", "text": text}
         # Results come first in their message (A3).
         at = next((at for at, own in enumerate(content) if kind_of(own) != "tool_result"), len(content))
-        if at == len(content):
-            return [(("content",), dump([*content, block]))]
-        if kind_of(content[at]) == "text":
+        if at < len(content) and kind_of(content[at]) == "text":
             return [(("content", at, "text"), dump(f"{text}\n\n{string(content[at].get('text'))}"))]
-        return [(("content", at), dump(block) + b"," + dump(content[at]))]
+        return [(("content", before(at)), dump(block))]
 
     def without_reasoning(self, item: Any) -> list[Edit]:
         content = item.get("content")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from app.core.jsonspan import REMOVED, Edit, Path, dump
+from app.core.jsonspan import FRONT, REMOVED, Edit, Path, dump
 from app.core.notes import BARE, is_note
 from app.core.view import Call, Clearing, Facts, Result, Role
 from app.formats import wording
@@ -191,8 +191,7 @@ class OpenAIChat:
         first = content[0] if content else None
         if isinstance(first, dict) and isinstance(first.get("text"), str):
             return [(("content", 0, "text"), dump(f"{text}\n\n{first['text']}"))]
-        part = dump({"type": "text", "text": text})
-        return [(("content", 0), part + b"," + dump(first))] if content else [(("content",), b"[" + part + b"]")]
+        return [(("content", FRONT), dump({"type": "text", "text": text}))]
 
     def without_reasoning(self, item: Any) -> list[Edit]:
         edits: list[Edit] = [((key,), REMOVED) for key in _REASONING if key in item]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core import jsonspan
-from app.core.jsonspan import FRONT, REMOVED, Span
+from app.core.jsonspan import FRONT, REMOVED, Span, before
 from app.errors import NotCompactable
 
 SPACES = ["", "", "", " ", "\n", "\t ", "\r\n  "]
@@ -286,7 +286,24 @@ def test_elements_are_added_in_front_and_taken_out(seed: int, data: st.DataObjec
     assert [edited[a:b] for a, b in jsonspan.elements(edited)][added:] == kept
 
 
-@pytest.mark.parametrize("path", [("a", "x", "y"), ("a", 3), ("a", -2), ("b", "c"), (0,)])
+@settings(max_examples=200)
+@given(SEEDS, st.data())
+def test_elements_are_added_anywhere_and_all_else_stays(seed: int, data: st.DataObject) -> None:
+    raw = (texts := Texts(seed)).spaced(texts.array()).encode()
+    value = json.loads(raw)
+    places = data.draw(st.lists(st.integers(0, len(value)), max_size=3, unique=True).map(sorted))
+    edited = jsonspan.edit(raw, [((before(at),), b'"new %d"' % at) for at in places])
+    expected = list(value)
+    for at in reversed(places):
+        expected.insert(at, f"new {at}")
+    assert json.loads(edited) == expected
+    if value:
+        for at in places:
+            edited = edited.replace(b'"new %d",' % at if at < len(value) else b',"new %d"' % at, b"")
+        assert edited == raw
+
+
+@pytest.mark.parametrize("path", [("a", "x", "y"), ("a", 3), ("a", -4), ("b", "c"), (0,)])
 def test_an_edit_of_what_is_not_there_is_refused(path: jsonspan.Path) -> None:
     with pytest.raises(NotCompactable):
         jsonspan.edit(b'{"a":[{"x":{}}, 2]}', [(path, b"1")])
@@ -327,8 +344,8 @@ def test_splicing_keeps_head_tail_and_every_kept_element(seed: int, at: int, dat
 
 def test_neighbours_keep_what_stands_between_them() -> None:
     raw = b'{"h": [ 1 ,\n 2,3  ,  4 ] }'
-    assert jsonspan.splice(raw, "h", [0, 1, 3], [1, 1, 1, 1]) == b'{"h": [1 ,\n 2,4] }'
-    assert jsonspan.splice(raw, "h", [b"0", 2, 3], [1, 1, 1, 1]) == b'{"h": [0,3  ,  4] }'
+    assert jsonspan.splice(raw, "h", [0, 1, 3], [1, 1, 1, 1]) == b'{"h": [ 1 ,\n 2,4 ] }'
+    assert jsonspan.splice(raw, "h", [b"0", 2, 3], [1, 1, 1, 1]) == b'{"h": [ 0,3  ,  4 ] }'
 
 
 def test_lengths_that_do_not_fit_are_refused() -> None:

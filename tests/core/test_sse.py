@@ -39,6 +39,13 @@ def test_any_split_in_two(at: int) -> None:
     assert fed(STREAM[:at], STREAM[at:]) == FOUND
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n"])
+def test_lines_may_end_in_a_lone_carriage_return(end: bytes) -> None:
+    stream = STREAM.replace(b"\r\n", b"\n").replace(b"\n", end)
+    for size in (1, 2, 7, len(stream)):
+        assert fed(*(stream[at : at + size] for at in range(0, len(stream), size))) == FOUND
+
+
 def test_byte_by_byte() -> None:
     assert fed(*(STREAM[at : at + 1] for at in range(len(STREAM)))) == FOUND
 

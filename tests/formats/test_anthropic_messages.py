@@ -671,6 +671,12 @@ def test_error_has_the_providers_shape(status: int, kind: str) -> None:
     assert told == {"type": "error", "error": {"type": kind, "message": "No such policy.", "code": "unknown_policy"}}
 
 
+def test_lead_ahead_of_a_picture_changes_nothing_else() -> None:
+    raw = b'{"role":"user","content":[ {"type":"image", "n":1e2,"source":{}} ,{"n":1e2} ]}'
+    led = jsonspan.edit(raw, FORM.lead(json.loads(raw), "ahead"))
+    assert led == raw.replace(b'{"type":"image"', b'{"type":"text","text":"ahead"},{"type":"image"')
+
+
 def test_lead_changes_nothing_but_the_text() -> None:
     raw = b'{"role":"user","content":[{"type":"text","text":"own","n":1e2},{"type":"image","source":{}}]}'
     assert jsonspan.edit(raw, FORM.lead(json.loads(raw), "ahead")) == raw.replace(b'"own"', b'"ahead\\n\\nown"')

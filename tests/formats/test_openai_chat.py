@@ -393,6 +393,10 @@ def test_note_is_known_again_and_opens_a_turn() -> None:
             b'{"content":[{"type":"file"},{"n":1e2}]}',
             b'{"content":[{"type":"text","text":"ahead"},{"type":"file"},{"n":1e2}]}',
         ),
+        (
+            b'{"content":[ {"n":1e2, "type" : "file"} ,\n {"n":1e2}\t]}',
+            b'{"content":[ {"type":"text","text":"ahead"},{"n":1e2, "type" : "file"} ,\n {"n":1e2}\t]}',
+        ),
         (b'{"content":[]}', b'{"content":[{"type":"text","text":"ahead"}]}'),
     ],
 )
