@@ -28,6 +28,8 @@ from app.formats.responses_items import (
     STANDING,
     bonds_of,
     call_of,
+    canonical_item,
+    cleared_shell,
     content_of,
     json_text,
     kind_of,
@@ -135,22 +137,7 @@ class OpenAIResponses:
                 yield Part("text", json_text(fields[key]))
 
     def canonical(self, item: Any) -> Any:
-        """Without status, null and client-side keys; without an id where something else tells the item from others."""
-        if not isinstance(item, dict):
-            return item
-        kind = kind_of(item)
-        left_out = {"client_metadata", "internal_chat_message_metadata_passthrough"}
-        if kind == "message":
-            left_out |= {"id", "type"}
-        elif item.get("call_id") or item.get("encrypted_content"):
-            left_out.add("id")
-        if kind not in ("apply_patch_call_output", "program_output"):  # there it says how the call went
-            left_out.add("status")
-        same = {key: thing for key, thing in item.items() if key not in left_out and thing is not None}
-        for key in ("content", "output"):
-            if isinstance(same.get(key), list):
-                same[key] = _canonical_blocks(same[key])
-        return same
+        return canonical_item(item)
 
     # Writing
 
@@ -165,9 +152,7 @@ class OpenAIResponses:
             else:
                 path = facts.results[clearing.ordinal].path
                 shell = kind_of(item) == "shell_call_output"
-                edits.append(
-                    (path, dump(_cleared_shell(item.get("output"), clearing.text) if shell else clearing.text))
-                )
+                edits.append((path, dump(cleared_shell(item.get("output"), clearing.text) if shell else clearing.text)))
         return edits
 
     def lead(self, item: Any, text: str) -> list[Edit]:
@@ -295,24 +280,6 @@ def _answered(body: Any) -> tuple[Mapping[str, Any], list[Any]]:
         done = [event.get("item") for event in events if event.get("type") == "response.output_item.done"]
         return last, done or _list(last.get("output"))
     return (body, _list(body.get("output"))) if isinstance(body, dict) else ({}, [])
-
-
-def _canonical_blocks(blocks: list[Any]) -> Any:
-    """Without what is only for display or moves along (cache breakpoints); one plain text is the same as a string."""
-    passing = ("annotations", "logprobs", "prompt_cache_breakpoint")
-    same = [
-        {k: v for k, v in b.items() if k not in passing and v is not None} if isinstance(b, dict) else b for b in blocks
-    ]
-    only = same[0] if len(same) == 1 else None
-    plain = isinstance(only, dict) and set(only) == {"type", "text"} and only["type"] in ("input_text", "output_text")
-    return only["text"] if plain and only else same
-
-
-def _cleared_shell(output: Any, text: str) -> list[dict[str, Any]]:
-    """A shell output keeps its array and what became of each command (R41); the first entry says what happened to the text."""
-    entries = [entry for entry in output if isinstance(entry, dict)] if isinstance(output, list) else []
-    entries = entries or [{"outcome": {"type": "exit", "exit_code": 0}}]
-    return [{**entry, "stdout": "" if at else text, "stderr": ""} for at, entry in enumerate(entries)]
 
 
 def _codex_request(metadata: Any) -> str:
