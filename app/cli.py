@@ -120,11 +120,7 @@ def preview(
     from app.edge.preview import Preview
     from app.edge.preview import preview as told
 
-    try:
-        raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        text = raw.decode()
-    except (OSError, UnicodeDecodeError) as fault:
-        _fail([f"{file} can't be read: {getattr(fault, 'strerror', None) or 'not UTF-8'}"])
+    text = _read(file)
     request = Preview(path=path or _guessed_path(text), body=text, policy=policy)
     result = asyncio.run(told(_settings(config, code=True), request))
     if "error" in result:
@@ -136,6 +132,84 @@ def preview(
     for key, value in result.items():
         if value not in ("", []):
             typer.echo(f"{key + ':':<18}{value}")
+
+
+@cli.command()
+def replay(
+    file: Annotated[
+        Path, typer.Argument(help="A saved request body (JSON), or one a line (JSON lines); - for standard input.")
+    ],
+    config: Config = None,
+    path: Annotated[str, typer.Option(help="The requests' path; it tells the format.")] = "",
+    policy: Annotated[str | None, typer.Option(help="A policy by name instead of the one that matches.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+) -> None:
+    """Play a saved conversation again, request by request, and show what a policy makes of it. Offline: nothing is sent or stored.
+
+    One body stands for all the requests that led to it. Summaries that a model would write can't be made offline: the policy's
+    `summary_fallback` stands for them.
+    """
+    from app.edge.replay import played
+
+    text = _read(file)
+    try:
+        json.loads(text)
+        bodies = [text]
+    except ValueError:
+        bodies = [line for line in text.splitlines() if line.strip()]
+    if not bodies:
+        _fail([f"{file} is empty."])
+    given = [(path or _guessed_path(body), body.encode("utf-8", "surrogatepass")) for body in bodies]
+    rows, total = asyncio.run(played(_settings(config, code=True), given, policy))
+    if as_json:
+        for row in (*rows, total):
+            typer.echo(json.dumps(row))
+    else:
+        _table(rows, total)
+    if not rows:
+        raise typer.Exit(1)
+
+
+def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> None:
+    widths = {
+        "request": 7,
+        "items": 5,
+        "tokens": 9,
+        "sent_on": 9,
+        "outcome": 9,
+        "strategy": 20,
+        "level": 5,
+        "cached": 6,
+        "reason": 0,
+    }
+    right = ("request", "items", "tokens", "sent_on", "level", "cached")
+    typer.echo("  ".join(f"{name:{'>' if name in right else '<'}{width}}" for name, width in widths.items()))
+    for row in rows:
+        told = {
+            **row,
+            "tokens": f"{row['tokens']:,}",
+            "sent_on": f"{row['sent_on']:,}",
+            "cached": f"{row['cached']:.0%}",
+        }
+        told["level"] = row["level"] or ""
+        typer.echo(
+            "  ".join(f"{told[name]:{'>' if name in right else '<'}{width}}" for name, width in widths.items()).rstrip()
+        )
+    typer.echo("")
+    for key, value in total.items():
+        typer.echo(
+            f"{key.replace('_', ' ') + ':':<20}{value:,}"
+            if isinstance(value, int)
+            else f"{key.replace('_', ' ') + ':':<20}{value}"
+        )
+
+
+def _read(file: Path) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return raw.decode()
+    except (OSError, UnicodeDecodeError) as fault:
+        _fail([f"{file} can't be read: {getattr(fault, 'strerror', None) or 'not UTF-8'}"])
 
 
 def _guessed_path(text: str) -> str:

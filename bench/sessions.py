@@ -17,6 +17,7 @@ import hashlib
 import json
 import random
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from app.compactor import Compactor
 from app.core import tokens
 from app.edge.preview import NoModel, Silent
+from app.edge.replay import Bill
 from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
 from app.formats import FORMATS
@@ -34,7 +36,6 @@ from app.request import Ask
 from app.settings import load
 
 STEPS = 80
-UNCACHED, CACHED = 1.25, 0.1
 WORDS = (  # noqa: SIM905
     "order shipment invoice retry queue worker shard index cursor ledger batch tenant replica schema migration payload header token "
     "cache router handler parser planner bucket window offset segment commit branch release deploy rollback metric alert"
@@ -161,30 +162,9 @@ def _gemini(talk: list[tuple[str, Any]]) -> dict[str, Any]:
     return {"systemInstruction": {"parts": [{"text": "You are careful."}]}, "contents": items}
 
 
-class Meter:
-    """Cache-aware cost of a row of requests, item by item."""
-
-    def __init__(self, history: str) -> None:
-        self.history = history
-        self.cost = 0.0
-        self.breaks = 0
-        self._before: list[str] = []
-        self._counts: dict[str, int] = {}
-
-    def add(self, sent: bytes) -> None:
-        items = [json.dumps(item) for item in json.loads(sent)[self.history]]
-        shared = 0
-        while shared < min(len(items), len(self._before)) and items[shared] == self._before[shared]:
-            shared += 1
-        self.breaks += shared < len(self._before)
-        counts = [self._count(item) for item in items]
-        self.cost += CACHED * sum(counts[:shared]) + UNCACHED * sum(counts[shared:])
-        self._before = items
-
-    def _count(self, item: str) -> int:
-        if item not in self._counts:
-            self._counts[item] = tokens.count(item, "o200k_base")
-        return self._counts[item]
+@cache
+def counted(item: bytes) -> int:
+    return tokens.count(item.decode(), "o200k_base")
 
 
 async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +173,7 @@ async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> di
     compactor = Compactor(Guarded(MemoryStore(), 5.0, silent), NoModel(), silent, settings.public_base)
     model = Registry(settings.models, print).lookup("bench")
     history = FORMATS[form].history
-    direct, through = Meter(history), Meter(history)
+    direct, through = Bill(), Bill()
     compactions, sent = 0, b""
     for talk in Script(shape).requests():
         raw = body(form, talk)
@@ -204,8 +184,9 @@ async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> di
         await compactor.settle(outcome, 0)
         sent = outcome.body
         compactions += outcome.result == "compacted"
-        direct.add(raw)
-        through.add(sent)
+        for bill, written in ((direct, raw), (through, sent)):
+            items = [json.dumps(item).encode() for item in json.loads(written)[history]]
+            bill.add(items, [counted(item) for item in items])
     text = sent.decode()
     asked = range(STEPS) if shape == "chat" else range(1)
     return {

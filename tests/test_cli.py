@@ -43,7 +43,7 @@ def test_version() -> None:
 
 def test_help_names_every_command() -> None:
     told = run("--help")
-    assert all(word in told for word in ("serve", "check", "preview", "archive", "version"))
+    assert all(word in told for word in ("serve", "check", "preview", "replay", "archive", "version"))
 
 
 # check
@@ -146,6 +146,35 @@ def test_preview_of_no_file_or_no_conversation(tmp_path: Path) -> None:
     assert "/v1/embeddings is no path" in run(
         "preview", saved(tmp_path, {"messages": []}), "--path", "/v1/embeddings", code=1
     )
+
+
+# replay
+
+
+def test_replay_of_one_body(tmp_path: Path) -> None:
+    (tmp_path / "low.yaml").write_text(LOW)
+    (tmp_path / "talk.json").write_text(json.dumps(Talk("anthropic-messages").ask("Read.").rounds(12).body, indent=1))
+    told = run("replay", "talk.json", "--config", "low.yaml")
+    assert told.splitlines()[0].split() == [
+        "request", "items", "tokens", "sent_on", "outcome", "strategy", "level", "cached", "reason",
+    ]  # fmt: skip
+    assert "tool_result_clearing" in told
+    assert re.search(r"^requests: +13$", told, re.MULTILINE)
+
+
+def test_replay_of_lines_as_json(tmp_path: Path) -> None:
+    (tmp_path / "low.yaml").write_text(LOW)
+    lines = "\n".join(json.dumps(Talk("openai-chat").ask("Read.").rounds(number).body) for number in (1, 9, 10))
+    told = run("replay", "-", "--config", "low.yaml", "--json", given=lines.encode())
+    *rows, total = map(json.loads, told.splitlines())
+    assert [row["outcome"] for row in rows] == ["passed", "compacted", "replayed"]
+    assert total["requests"] == 3
+
+
+def test_replay_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_text("\n")
+    assert "is empty" in run("replay", "empty.json", code=1)
+    assert "can't be read" in run("replay", "absent.json", code=1)
 
 
 # archive

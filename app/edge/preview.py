@@ -19,7 +19,7 @@ from app.formats import FORMATS
 from app.formats.reading import open_body
 from app.ports import Summary, SummaryJob
 from app.registry import Registry
-from app.request import Ask
+from app.request import Ask, Outcome
 from app.settings import Settings
 
 
@@ -55,43 +55,59 @@ class NoModel:
         raise SummaryFailed("offline")
 
 
+class Trial:
+    """The real compactor over an empty store of its own; what it has compacted once it replays, as the proxy would."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._router = Router(settings)
+        self.warnings: list[str] = []
+        self._registry = Registry(settings.models, self.warnings.append)
+        silent = Silent()
+        self._compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), NoModel(), silent, settings.public_base)
+
+    def ask(self, path: str, raw: bytes, policy: str | None) -> Ask | str:
+        """The request as the edge would hand it over, or why it would not be looked at."""
+        route = self._router.route(path.partition("?")[0].encode(), False)
+        if route is None or route.target is None:
+            known = ", ".join(FORMATS)
+            return f"{path} is no path whose requests carry a conversation (formats: {known}). Give --path."
+        form = FORMATS[route.target.format]
+        try:
+            opened = open_body(form, raw)
+        except NotCompactable as refusal:
+            return f"The body can't be looked into ({refusal.reason}); it would pass untouched."
+        name = route.target.model or opened.model
+        upstream = self._router.by_model(route, name)
+        chosen = (
+            self._settings.policy_named(policy) if policy else self._settings.policy_for(name, form.name, upstream, {})
+        )
+        if chosen is None:
+            named = f"There is no policy named {policy!r}."
+            return named if policy else "No policy matches; the request would pass untouched."
+        model = self._registry.lookup(name, upstream).with_quirks(self._settings.upstreams[upstream].quirks)
+        return Ask(opened, form.name, upstream, model, chosen, "preview")
+
+    async def decide(self, ask: Ask) -> Outcome:
+        outcome = await self._compactor.decide(ask)
+        await self._compactor.settle(outcome, 0)
+        return outcome
+
+
 async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
     """Outcome, tokens and forwarded body. An impossible request gives `{"error": …}` with what was wrong."""
     raw = (
         request.body.encode("utf-8", "surrogatepass") if isinstance(request.body, str) else jsonspan.dump(request.body)
     )
-    router, warnings = Router(settings), []  # type: tuple[Router, list[str]]
-    registry = Registry(settings.models, warnings.append)
-    route = router.route(request.path.partition("?")[0].encode(), False)
-    if route is None or route.target is None:
-        known = ", ".join(FORMATS)
-        return {
-            "error": f"{request.path} is no path whose requests carry a conversation (formats: {known}). Give --path."
-        }
-    form = FORMATS[route.target.format]
-    try:
-        opened = open_body(form, raw)
-    except NotCompactable as refusal:
-        return {"error": f"The body can't be looked into ({refusal.reason}); it would pass untouched."}
-    name = route.target.model or opened.model
-    upstream = router.by_model(route, name)
-    if request.policy is not None:
-        policy = settings.policy_named(request.policy)
-        if policy is None:
-            return {"error": f"There is no policy named {request.policy!r}."}
-    else:
-        policy = settings.policy_for(name, form.name, upstream, {})
-        if policy is None:
-            return {"error": "No policy matches; the request would pass untouched."}
-    model = registry.lookup(name, upstream)
-    model = model.with_quirks(settings.upstreams[upstream].quirks)
-    silent = Silent()
-    compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), NoModel(), silent, settings.public_base)
-    outcome = await compactor.decide(Ask(opened, form.name, upstream, model, policy, "preview"))
+    trial = Trial(settings)
+    ask = trial.ask(request.path, raw, request.policy)
+    if isinstance(ask, str):
+        return {"error": ask}
+    policy, model, outcome = ask.policy, ask.model, await trial.decide(ask)
     return {
-        "outcome": outcome.result, "reason": outcome.reason, "policy": policy.name, "upstream": upstream, "format": form.name,
+        "outcome": outcome.result, "reason": outcome.reason, "policy": policy.name, "upstream": ask.upstream, "format": ask.format,
         "strategy": outcome.strategy, "level": outcome.level, "model": model.name, "context_window": model.context_window,
         "trigger_tokens": policy.trigger_tokens(model.context_window), "tokens_before": outcome.before,
         "tokens_after": outcome.after, "count_source": outcome.source, "bytes_before": len(raw), "bytes_after": len(outcome.body),
-        "warnings": warnings, "body": outcome.body.decode("utf-8", "replace"),
+        "warnings": trial.warnings, "body": outcome.body.decode("utf-8", "replace"),
     }  # fmt: skip
