@@ -13,7 +13,6 @@ ELSEWHERE = {
     "edge/archives/": "edge/archives/test_archives.py",
     "edge/exchange.py": "edge/test_relay_bodies.py",
     "edge/memory.py": "edge/test_server.py",
-    "edge/protocol.py": "edge/test_relay_connections.py",
     "edge/relay.py": "edge/test_relay_streams.py",
     "edge/stores/redis_lists.py": "edge/stores/test_redis.py",
     "edge/stores/sqlite_file.py": "edge/stores/test_sqlite.py",

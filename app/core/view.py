@@ -18,6 +18,8 @@ from msgspec import Raw
 
 from app.core.jsonspan import Path, Slice
 
+MOST_MARKS, USUAL_NAME = 500, 40
+"""Calls and results of one item, and the length of their names, up to which its facts are remembered: half a megabyte at worst."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -116,9 +118,19 @@ class EntryCache:
         return entry
 
     def put(self, digest: bytes, entry: Entry) -> None:
+        if _large(entry.facts):
+            return
         if len(self._young) >= self._generation:
             self._old, self._young = self._young, {}
         self._young[digest] = entry
+
+
+def _large(facts: Facts) -> bool:
+    """Is this more than one would remember? Whoever sends requests chooses the names and how many there are."""
+    marks: tuple[Call | Result, ...] = (*facts.calls, *facts.results)
+    return bool(marks) and (
+        len(marks) > MOST_MARKS or sum(len(mark.id) + len(mark.tool) for mark in marks) > MOST_MARKS * USUAL_NAME
+    )
 
 
 def known_entries(raws: Sequence[Slice], seed: int, cache: EntryCache) -> tuple[list[Entry | None], list[bytes]]:

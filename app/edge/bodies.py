@@ -44,12 +44,39 @@ class _Decoder(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
+MOST = 8 << 20
+"""Bytes that one piece of an answer may unfold to before its copy is given up."""
+_ZSTD_PIECE = 256
+"""Bytes of zstd that are opened at a time: three of them can stand for 128 KiB, and its decoder knows no bound."""
+
+
+def _bounded(out: bytes, whole: bool) -> bytes:
+    """Raises ValueError where there was more."""
+    if not whole or len(out) > MOST:
+        raise ValueError("unfolds too far")
+    return out
+
+
 class _Brotli:
     def __init__(self) -> None:
         self._inner = brotli.Decompressor()
 
     def decompress(self, data: bytes) -> bytes:
-        return bytes(self._inner.process(data))
+        out = bytes(self._inner.process(data, output_buffer_limit=MOST))
+        return _bounded(out, self._inner.can_accept_more_data() or self._inner.is_finished())
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._inner = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(read_across_frames=True)
+
+    def decompress(self, data: bytes) -> bytes:
+        out = bytearray()
+        for at in range(0, len(data), _ZSTD_PIECE):
+            out += self._inner.decompress(data[at : at + _ZSTD_PIECE])
+            if len(out) > MOST:
+                raise ValueError("unfolds too far")
+        return bytes(out)
 
 
 def _zlib_wrapped(data: bytes) -> bool:
@@ -70,7 +97,7 @@ class _Deflate:
                 self._first = data
                 return b""
             self._inner = zlib.decompressobj(15 if _zlib_wrapped(data) else -15)
-        return bytes(self._inner.decompress(data))
+        return _bounded(self._inner.decompress(data, MOST), not self._inner.unconsumed_tail)
 
 
 class _Gzip:
@@ -84,7 +111,7 @@ class _Gzip:
         while data:
             if self._inner.eof:
                 self._inner = zlib.decompressobj(31)
-            out += self._inner.decompress(data)
+            out = _bounded(out + self._inner.decompress(data, MOST), not self._inner.unconsumed_tail)
             data = self._inner.unused_data
         return out
 
@@ -94,7 +121,7 @@ DECODERS: dict[str, Callable[[], _Decoder]] = {
     "x-gzip": _Gzip,
     "deflate": _Deflate,
     "br": _Brotli,
-    "zstd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(read_across_frames=True),
+    "zstd": _Zstd,
 }
 
 

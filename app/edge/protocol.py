@@ -1,35 +1,114 @@
-"""uvicorn's HTTP/1.1 protocol, with three things put right that clients and attackers find.
+"""uvicorn's HTTP/1.1 protocol, with what clients and attackers find put right.
 
-A request's head is bounded. Trailers, which come behind a chunked body, are dropped as any proxy may (RFC 9110 section 6.5.1): uvicorn adds
-them to the headers of a request that is on its way already, where they could stand for a credential. And an upgrade that nobody here speaks
-is passed over (section 7.8): the parser takes the body of such a request for the other protocol's first bytes, so the head is read once
-more without that wish. Java's HttpClient offers `h2c` with the first POST of every connection.
+Requests that two servers could read in two ways are refused where the parser is not strict enough: a host that is missing or told twice, a
+transfer coding besides chunked, a version that is neither 1.0 nor 1.1. A request's head is bounded, in bytes and in time, so is the wait
+for a body, and the number of connections. Trailers, which come behind a chunked body, are dropped as any proxy may (RFC 9110 section
+6.5.1): uvicorn adds them to the headers of a request that is on its way already, where they could stand for a credential. And an upgrade
+that nobody here speaks is passed over (section 7.8): the parser takes the body of such a request for the other protocol's first bytes, so
+the head is read once more without that wish. Java's HttpClient offers `h2c` with the first POST of every connection. A client of HTTP/1.0
+knows no chunks: its answer ends with the connection (RFC 9112 section 6.3).
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from typing import Any
+
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.settings.options import Limits
 
 PUNCTUATION = 4
 """Bytes of a header line besides name and value."""
-_TOO_LARGE = b"The request's line and headers are over `limits.max_header_bytes` of compactd's configuration."
-_REFUSAL = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
-    % (len(_TOO_LARGE), _TOO_LARGE)
+
+
+def _refusal(status: bytes, text: bytes) -> bytes:
+    head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, len(text)) + text
+
+
+TOO_LARGE = _refusal(
+    b"431 Request Header Fields Too Large",
+    b"The request's line and headers are over `limits.max_header_bytes` of compactd's configuration.",
+)
+TOO_SLOW = _refusal(
+    b"408 Request Timeout", b"The request did not come within `limits.request_seconds` of compactd's configuration."
+)
+TOO_MANY = _refusal(
+    b"503 Service Unavailable", b"compactd is at `limits.max_clients` of its configuration; try again later."
 )
 
 
-class HeadTooLarge(Exception):
-    """Stops the parser."""
+class Serving(uvicorn.Config):
+    """uvicorn's configuration, and what of compactd's own concerns a connection."""
+
+    def __init__(self, limits: Limits, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.limits = limits
+
+
+class Unclear(Exception):
+    """Stops the parser: a head that is too large, or that could be read in two ways."""
+
+
+class UntilClosed(RequestResponseCycle):
+    """An answer to HTTP/1.0. One without a length ends with the connection; one that breaks off ends it with an error."""
+
+    _endless = False
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self._endless = not any(name.lower() == b"content-length" for name, _ in message["headers"])
+            if self._endless:
+                self.chunked_encoding = False
+                _reset_when_closed(self.transport, True)
+        elif self._endless:
+            self.expected_content_length = len(message.get("body", b""))
+            _reset_when_closed(self.transport, message.get("more_body", False))
+        await super().send(message)
 
 
 class Protocol(HttpToolsProtocol):
-    """The bound comes in uvicorn's configuration, as `h11_max_incomplete_event_size`: uvicorn itself has it for its other parser only."""
+    config: Serving
 
     _reading_head = False
     _head = 0  # bytes of a request's line and headers, as far as they have come
     _upgrading = False
+    _heard = 0.0  # when the head that is being read began, or a piece of the body came, by the loop's clock
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        limits = self.config.limits
+        if len(self.connections) > limits.max_clients:
+            transport.write(TOO_MANY)
+            transport.close()
+            return
+        self._heard = self.loop.time()
+        self._timer = self.loop.call_later(limits.request_seconds, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """One timer a connection: has the client kept us waiting for all that time?"""
+        limit, now = self.config.limits.request_seconds, self.loop.time()
+        cycle = self.cycle
+        body = cycle is not None and cycle.more_body and not cycle.response_complete and not self.flow.read_paused
+        if (self._reading_head or body or cycle is None) and now - self._heard >= limit * 0.99:
+            if self._reading_head or (body and not cycle.response_started):
+                self.transport.write(TOO_SLOW)
+            self.transport.close()
+            return
+        self._timer = self.loop.call_later(limit, self._look)
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -57,16 +136,25 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._reading_head, self._head = True, 0
+        self._heard = self.loop.time()
 
     def on_headers_complete(self) -> None:
         self._reading_head = False
         self._head = len(self.url) + sum(len(name) + len(value) + PUNCTUATION for name, value in self.headers)
-        if self._too_large:
-            raise HeadTooLarge  # makes the parser fail, and that is answered
+        version = self.parser.get_http_version()
+        if self._too_large or not _clear(version, self.headers):
+            raise Unclear  # makes the parser fail, and that is answered
         self._upgrading = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._upgrading:
             super().on_headers_complete()
+            if version == "1.0":
+                self.cycle.__class__ = UntilClosed
+                self.cycle.waiting_for_100_continue = False
             self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self._heard = self.loop.time()
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if not self._upgrading:
@@ -78,12 +166,32 @@ class Protocol(HttpToolsProtocol):
         if not self._too_large:
             super().send_400_response(msg)
             return
-        self.transport.write(_REFUSAL)
+        self.transport.write(TOO_LARGE)
         self.transport.close()
 
     @property
     def _too_large(self) -> bool:
-        return self._head > (self.config.h11_max_incomplete_event_size or self._head)
+        return self._head > self.config.limits.max_header_bytes
+
+
+def _reset_when_closed(transport: asyncio.Transport, reset: bool) -> None:
+    """An end that nobody takes for a clean one, or one that is."""
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same,
+    ):
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", reset, 0))
+
+
+def _clear(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Can this head be read in one way only? source: RFC 9112 sections 2.3, 3.2, 6.1; what is left is the parser's."""
+    hosts = 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding" and (version == "1.0" or value.strip().lower() != b"chunked"):
+            return False
+    return hosts == 1 if version == "1.1" else hosts <= 1 and version == "1.0"
 
 
 def _without_upgrade(connection: bytes) -> bytes:

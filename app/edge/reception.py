@@ -8,7 +8,7 @@ from dataclasses import replace
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange, Refused
 from app.edge.headers import credentials, credentials_hash, digest, session_name
-from app.edge.routing import Route
+from app.edge.routing import Route, climbs
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.base import Target
@@ -26,6 +26,11 @@ def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
         raise Refused(
             426, "websocket_unsupported", "compactd does not tunnel WebSockets; send the request as HTTP POST."
         )
+    if exchange.scope["method"] == "TRACE":
+        raise Refused(405, "method_not_allowed", "compactd forwards no TRACE: its answer repeats credentials.")
+    path = exchange.route.path if exchange.route else b"/"
+    if not path.startswith(b"/") or ((b"." in path or b"%" in path) and climbs(path)):
+        raise Refused(400, "bad_path", "The path must begin with / and not climb above it with segments `..`.")
     if refusing:
         raise Refused(503, "draining", "This compactd is shutting down; try again, another one will answer.")
     if inflight > exchange.wiring.settings.limits.max_inflight:

@@ -34,6 +34,23 @@ _FAMILIES = (
 )
 
 
+REMEMBERED_PATH = 256
+"""Bytes; what is longer is routed anew each time, or strangers could fill the memory with paths."""
+
+
+def climbs(raw: bytes) -> bool:
+    """Do segments `..` lead out of the upstream's own base path, in whatever spelling an upstream may read them?"""
+    path = raw
+    for _ in range(2):  # %252e is %2e behind a server that decodes twice
+        path = unquote_to_bytes(path)
+        depth = 0
+        for segment in path.replace(b"\\", b"/").split(b"/") if b".." in path else ():
+            depth += -1 if segment == b".." else segment not in (b"", b".")
+            if depth < 0:
+                return True
+    return False
+
+
 def is_own(path: str) -> bool:
     """Does compactd serve this path itself?"""
     return path in _OWN or path.startswith("/compactd/")
@@ -63,10 +80,13 @@ class Router:
             for form in upstream.formats:
                 self._by_format.setdefault(form, name)
         self._globbed = [(name, upstream) for name, upstream in settings.upstreams.items() if upstream.models]
-        self.route = lru_cache(maxsize=4096)(self._route)
+        self._remembered = lru_cache(maxsize=4096)(self._route)
+
+    def route(self, raw: bytes, anthropic: bool) -> Route | None:
+        """None: no upstream serves this. `anthropic` says that the client sent an `anthropic-version` header."""
+        return (self._remembered if len(raw) <= REMEMBERED_PATH else self._route)(raw, anthropic)
 
     def _route(self, raw: bytes, anthropic: bool) -> Route | None:
-        """None: no upstream serves this. `anthropic` says that the client sent an `anthropic-version` header."""
         first, slash, rest = raw[1:].partition(b"/")
         name = first.decode("latin-1")
         if name in self._upstreams and slash and not (name == "openai" and rest.startswith(b"deployments/")):

@@ -26,7 +26,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from pydantic import ValidationError
 
 from app.edge import log
-from app.edge.protocol import Protocol
+from app.edge.protocol import Protocol, Serving
 from app.errors import ConfigInvalid
 from app.own.loading import loadable
 from app.settings import Settings, load
@@ -81,12 +81,13 @@ def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:
     return loadable(load(Path(file) if file else None, os.environ, overrides))
 
 
-def config_for(settings: Settings, app: Any) -> uvicorn.Config:
+def config_for(settings: Settings, app: Any) -> Serving:
     """uvicorn's options for the hot path: no headers, logs or WebSockets of its own."""
-    return uvicorn.Config(
+    return Serving(
+        settings.limits,
         app, host=settings.listen.host, port=settings.listen.port, workers=settings.listen.workers, loop="uvloop", http=Protocol,
         ws="none", lifespan="on", access_log=False, log_config=None, server_header=False, date_header=False, proxy_headers=False,
-        timeout_keep_alive=75, timeout_graceful_shutdown=1, backlog=2048, h11_max_incomplete_event_size=settings.limits.max_header_bytes,
+        timeout_keep_alive=75, timeout_graceful_shutdown=1, backlog=2048,
     )  # fmt: skip
 
 

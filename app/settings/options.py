@@ -205,6 +205,12 @@ class Limits(BaseModel):
     max_header_bytes: Positive = 65536
     """Bytes of a request's line and headers together. More is refused."""
 
+    request_seconds: Seconds = 60
+    """Seconds that a client gets for a request's line and headers, and between two pieces of its body. Then its connection is closed."""
+
+    max_clients: Positive = 20000
+    """Connections of clients that one worker holds. More are refused."""
+
     max_items: Positive = 100000
     """A conversation of more items is passed through without being looked at."""
 

@@ -98,3 +98,12 @@ def test_slices_of_both_kinds_are_alike(value: Any) -> None:
     raw = decode(b"[" + text + b"]", type=list[Raw])[0]
     assert raw_bytes(raw) == raw_bytes(text) == text
     assert size_of(raw) == size_of(text) == len(text)
+
+
+def test_an_item_of_too_many_or_too_long_names_is_not_remembered() -> None:
+    """Clients choose them: what is remembered of one item has to be small."""
+    cache = EntryCache()
+    kept, many, long = Entry(says(*"abc"), b"1"), Entry(says(*["x"] * 501), b"2"), Entry(says("x" * 20_001), b"3")
+    for at, entry in enumerate((kept, many, long)):
+        cache.put(bytes([at]), entry)
+    assert [cache.get(bytes([at])) for at in range(3)] == [kept, None, None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.routing import Router, is_own
+from app.edge.routing import Router, climbs, is_own
 from app.settings import Settings
 
 THREE: dict[str, Any] = {
@@ -174,3 +174,26 @@ def test_own_paths() -> None:
         map(is_own, ["/metrics", "/livez", "/readyz", "/healthz", "/compactd", "/compactd/", "/compactd/api/sessions"])
     )
     assert not any(map(is_own, ["/", "/metrics/", "/v1/metrics", "/compactdx", "/v1/models", "/livez2"]))
+
+
+def test_long_paths_are_routed_and_not_remembered() -> None:
+    one = router(THREE)
+    for number in range(50):
+        route = one.route(b"/v1/files/%d" % number + b"x" * 1_000, False)
+        assert route is not None
+        assert route.upstream == "openai"
+    assert one._remembered.cache_info().currsize == 0
+    one.route(b"/v1/files/1", False)
+    assert one._remembered.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "climbing"),
+    [
+        ("/..", True), ("/a/../../b", True), ("/a/%2e%2E/..", True), ("/.%2e/", True), ("/a%2f..%2f..%2fb", True), ("/..\\b", True),
+        ("/%252e%252e/", True), ("/a//../..", True), ("/a/./../..", True), ("/a/../b", False), ("/a..b", False), ("/...", False),
+        ("/.b", False), ("/./b", False), ("/models/gemini-2.5:x", False),
+    ],
+)  # fmt: skip
+def test_paths_that_climb(path: str, climbing: bool) -> None:
+    assert climbs(path.encode()) is climbing

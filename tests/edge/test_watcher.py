@@ -426,3 +426,20 @@ def test_strict_answers_are_what_this_file_says() -> None:
     assert told["input_tokens"] + told["cache_read_input_tokens"] + told["cache_creation_input_tokens"] == 1_200
     assert json.loads(array())[-1]["usageMetadata"]["promptTokenCount"] == 1_200
     assert replace(reported("gemini"), cache_write=100) == reported("anthropic-messages")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+def test_an_answer_that_unfolds_without_end_is_not_followed(coding: str) -> None:
+    """A few kilobytes that stand for 200 megabytes: the copy is given up, the answer goes on."""
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.compress, "deflate": zlib.compress, "br": lambda data: brotli.compress(data, quality=1), "zstd": zstandard.compress,
+    }  # fmt: skip
+    packed = pack[coding](bytes(200 << 20))
+    watcher = Watcher(FORMATS["openai-chat"], JSON, coding)
+    tracemalloc.start()
+    watcher.feed(packed)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    watcher.end()
+    assert most < 48 << 20
+    assert watcher.usage is None
