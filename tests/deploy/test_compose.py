@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from app.edge.operations import operations
-from app.main import App
 from app.settings import Settings, load
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +103,6 @@ def test_prometheus_scrapes_compactd_and_loads_the_rules() -> None:
     (job,) = config["scrape_configs"]
     (found,) = job["dns_sd_configs"]
     assert (job["job_name"], found["names"], found["port"]) == ("compactd", ["compactd"], Settings().listen.port)
-    assert "/metrics" in operations(App(load(None, {"COMPACTD_STORE__URL": "memory://"}))).openapi()["paths"]
     loaded = {path.name for glob in config["rule_files"] for path in (DEPLOY / "prometheus").glob(glob)}
     rules = {
         path.name for path in (DEPLOY / "prometheus").glob("*.yml") if "groups" in yaml.safe_load(path.read_text())
