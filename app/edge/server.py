@@ -1,9 +1,10 @@
 """Serving: uvicorn with compactd's way of stopping and reloading.
 
 SIGTERM begins a drain: `/readyz` says 503 at once, and every answer ends its connection, so that clients come back to another process. For
-the first half of `limits.drain_seconds` a request that still comes is served, because whoever sent it could not know; later ones are
-refused in their own format, because they might be cut off. It is over when nothing runs any more, or when the time is. A second signal ends
-it at once. SIGHUP reads the configuration again, in every worker.
+the first half of `limits.drain_seconds` a request that still comes is served, because whoever sent it could not know. Later ones might be
+cut off: nobody can connect any more, which makes a balancer try another process, and requests on connections that are still open are
+refused in their own format. It is over when nothing runs any more, or when the time is. A second signal ends it at once. SIGHUP reads the
+configuration again, in every worker.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CLOSE = (b"connection", b"close")
 
 
 class Server(uvicorn.Server):
-    """One process. The listener stays open while draining, so that health checks and late requests get an answer."""
+    """One process."""
 
     def __init__(self, config: uvicorn.Config, app: Any) -> None:
         super().__init__(config)
@@ -70,7 +71,10 @@ class Server(uvicorn.Server):
         limit = self._app.settings.limits.drain_seconds
         if relay.inflight:
             self._busy = now
-        relay.refusing = now - self._stopped >= limit / 2
+        if not relay.refusing and now - self._stopped >= limit / 2:
+            relay.refusing = True
+            for server in self.servers:
+                server.close()
         quiet = not relay.inflight and (not self.server_state.connections or now - self._busy >= QUIET)
         self.should_exit = quiet or now - self._stopped >= limit
         return self.should_exit
@@ -147,7 +151,9 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
 
         def pass_on(sig: int, frame: Any) -> None:  # noqa: ARG001
             nonlocal stopping, settings
-            stopping = stopping or sig != signal.SIGHUP
+            if sig != signal.SIGHUP:
+                stopping = True
+                listener.close()  # the workers have it, and close it when they refuse
             if sig == signal.SIGHUP:
                 with contextlib.suppress(ConfigInvalid):  # the workers tell what is wrong
                     settings = read_settings(file, overrides)
