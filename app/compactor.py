@@ -22,7 +22,7 @@ from app.formats import FORMATS
 from app.formats.media import media_cost
 from app.formats.reading import Reader
 from app.keeping import Keeper
-from app.ports import ArchiveSink, Counter, Recorder, SharedStore, Summarizer
+from app.ports import UNTRACED, ArchiveSink, Counter, Recorder, SharedStore, Summarizer, Tracer
 from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
 from app.rewriting import Attempt, Rewriter
@@ -46,7 +46,9 @@ class Compactor:
         public_base: str,
         counter: Counter | None = None,
         archives: ArchiveSink | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
+        self._tracer = tracer
         self._keeper = Keeper(store, recorder, public_base, archives)
         self._rewriter = Rewriter(summarizer, self._keeper, recorder)
         self._preparer = Preparer(self._rewriter, self._keeper, recorder)
@@ -94,13 +96,15 @@ class Compactor:
             await self._shape(context)
         learnt = self._keeper.ratios.of(ask.tenant, ask.upstream, ask.model)
         scale = counting.scale_of(context.chain, context.found.session, ask.model, learnt)
-        # After an overflow the trigger says nothing: then everything is counted.
-        context.estimate = await counting.estimate(
-            reader, ask.opened, view, context.view, scale, 0 if overflowed else least
-        )
-        trigger = self._trigger(context)
-        if not overflowed and context.counted.near(trigger):
-            await self._ask_provider(context)
+        with self._tracer.span("count") as span:
+            # After an overflow the trigger says nothing: then everything is counted.
+            context.estimate = await counting.estimate(
+                reader, ask.opened, view, context.view, scale, 0 if overflowed else least
+            )
+            trigger = self._trigger(context)
+            if not overflowed and context.counted.near(trigger):
+                await self._ask_provider(context)
+            span.tell(tokens=context.counted.now, trigger=trigger, count_source=context.counted.source)
         context.overflowed = overflowed
         if overflowed:
             self._believe(context)
@@ -162,12 +166,14 @@ class Compactor:
         jsonspan.readable(context.ask.opened.body)
         jsonspan.members(context.ask.opened.body)
         level = rules.level(context.view.facts)
-        attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
         draft = None
-        if attempt is None:
-            self._preparer.drop(context)
-            draft = self._keeper.draft(context)
-            attempt = await self._rewriter.attempt(context, draft)
+        with self._tracer.span("plan", strategy=context.ask.policy.strategy, level=level) as span:
+            attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
+            if attempt is None:
+                self._preparer.drop(context)
+                draft = self._keeper.draft(context)
+                attempt = await self._rewriter.attempt(context, draft)
+            span.tell(reason=attempt if isinstance(attempt, str) else "threshold")
         if isinstance(attempt, str):
             return self._forward(context, attempt)
         if attempt.settled_elsewhere:

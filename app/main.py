@@ -27,6 +27,7 @@ from app.edge.routing import Router, is_own
 from app.edge.stores import open_store
 from app.edge.stores.guarded import Guarded
 from app.edge.summarizer import ModelSummarizer
+from app.edge.traces import open_traces
 from app.edge.upstream import Upstream
 from app.registry import Registry
 from app.settings import Settings
@@ -46,13 +47,16 @@ class App:
             kept.url, timeout=kept.timeout, session_ttl=kept.session_ttl, checkpoint_ttl=kept.checkpoint_ttl,
             archive_ttl=kept.archive_ttl, encryption_key=kept.secret,
         )  # fmt: skip
-        self.store = Guarded(store, kept.timeout, recorder)
+        self.traces = open_traces(settings.traces)
+        self.store = Guarded(store, kept.timeout, recorder, tracer=self.traces)
         self.archives = open_archives(settings.archive.url, self.store)
         self._upstream = Upstream(max_connections=limits.max_connections)
-        summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics)
-        counter = ProviderCounter(lambda: self.relay.wiring, self._upstream, recorder)
-        compactor = Compactor(self.store, summarizer, recorder, settings.public_base, counter, self.archives)
-        self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder)
+        summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics, self.traces)
+        counter = ProviderCounter(lambda: self.relay.wiring, self._upstream, recorder, traces=self.traces)
+        compactor = Compactor(
+            self.store, summarizer, recorder, settings.public_base, counter, self.archives, self.traces
+        )
+        self.relay = Relay(_wiring(settings), self._upstream, compactor, recorder, self.traces)
         self._operations = operations(self)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -73,6 +77,7 @@ class App:
         await self.relay.settled()
         await self._upstream.aclose()
         await self.store.close()
+        await self.traces.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     def reload(self) -> None:

@@ -7,6 +7,7 @@ tested, without a network. Values are frozen; anything that can fail raises `Sto
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -255,6 +256,40 @@ class Recorder(Protocol):
     def warn(self, event: str, **facts: str) -> None:
         """… and should, at WARNING."""
         ...
+
+
+Fact = str | int | float | bool
+
+
+class Span(Protocol):
+    """A stretch of a request's time in a trace. Facts never carry content."""
+
+    def tell(self, **facts: Fact) -> None: ...
+
+
+class Tracer(Protocol):
+    def span(self, name: str, **facts: Fact) -> AbstractContextManager[Span]:
+        """The block is a stretch of its own. `name` is one of count, plan, summary, store."""
+        ...
+
+
+class Untold:
+    """The span that nobody wants."""
+
+    def tell(self, **facts: Fact) -> None: ...
+
+
+NOTHING: AbstractContextManager[Span] = nullcontext(Untold())
+
+
+class Untraced:
+    """The tracer that makes none."""
+
+    def span(self, name: str, **facts: Fact) -> AbstractContextManager[Span]:  # noqa: ARG002
+        return NOTHING
+
+
+UNTRACED = Untraced()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
 from app.edge.forwarding import address
 from app.edge.headers import forwarded, without_key
+from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.base import CountCall, Target
-from app.ports import Recorder
+from app.ports import Recorder, Span
 from app.request import Ask
 
 PATIENCE = 2.0
@@ -50,7 +51,9 @@ class ProviderCounter:
         recorder: Recorder,
         patience: float = PATIENCE,
         pause: float = PAUSE,
+        traces: Traces = NO_TRACES,
     ) -> None:
+        self._traces = traces
         self._wiring = wiring
         self._client = client
         self._recorder = recorder
@@ -104,10 +107,15 @@ class ProviderCounter:
         query = b"&".join(part for part in query.split(b"&") if part and not part.startswith(b"alt="))
         target = base_path + call.path + (b"?" + query if query else b"")
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), self._patience)
-        request = httpx.Request(
-            "POST", url, headers=headers, stream=httpx.ByteStream(question), extensions={"target": target, "timeout": timeout}
-        )  # fmt: skip
+        with self._traces.call(headers, "", "", upstream.base_url) as span:
+            request = httpx.Request(
+                "POST", url, headers=headers, stream=httpx.ByteStream(question), extensions={"target": target, "timeout": timeout}
+            )  # fmt: skip
+            return await self._answer(call, request, span)
+
+    async def _answer(self, call: CountCall, request: httpx.Request, span: Span) -> int:
         response = await self._client.handle_async_request(request)
+        span.tell(status=response.status_code)
         try:
             if response.status_code != 200:
                 raise _Failed(f"status_{response.status_code}")

@@ -12,6 +12,7 @@ from app.edge.bodies import ClientGone
 from app.edge.headers import Headers
 from app.edge.record import Record
 from app.edge.routing import Route, Router
+from app.edge.traces import Journey
 from app.formats import FORMATS
 from app.registry import Registry
 from app.request import Ask, Outcome
@@ -68,6 +69,8 @@ class Exchange:
     attempts: int = 0
     """how often a provider was asked so far"""
     started: bool = False
+    journey: Journey | None = None
+    """its trace, if there is one"""
     client: ClientWatch = field(init=False)
 
     def __post_init__(self) -> None:

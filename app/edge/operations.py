@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Cursor = Annotated[str, Query(max_length=400)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 HIDDEN = "`console.content` is false: messages are shown to nobody here."
+_NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""FastAPI's own, which the environment could turn on, and which records what was raised; traces are `app.edge.otel`'s."""
 
 
 def operations(app: App) -> Access:
@@ -35,6 +37,7 @@ def operations(app: App) -> Access:
     api = FastAPI(
         title="compactd", version=__version__, docs_url=None, redoc_url=None, openapi_url="/compactd/api/openapi.json",
         description="Health, metrics, archives and the record of compactions.", redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
     )  # fmt: skip
     api.include_router(console(lambda: app.settings))
 

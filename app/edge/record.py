@@ -42,6 +42,7 @@ class Record:
     disconnected: bool = False
     broken: str = ""
     own_error: str = ""
+    trace: str = ""
 
     def told(self, outcome: Outcome | None) -> list[Pair]:
         """The `x-compactd-*` headers of the answer."""
@@ -170,6 +171,8 @@ class RequestRecorder:
             }
         if record.broken or record.own_error:
             line["error"] = record.broken or record.own_error
+        if record.trace:
+            line["trace_id"] = record.trace
         if left:
             line["client_left"] = True
         if self._lines is None:

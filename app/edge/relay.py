@@ -25,6 +25,7 @@ from app.edge.reception import admit, ask_of, authenticate
 from app.edge.record import RequestRecorder
 from app.edge.routing import Route
 from app.edge.second_chance import SecondChance
+from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
 from app.edge.watcher import Watcher
 from app.errors import NotCompactable, UpstreamFailed
@@ -36,8 +37,16 @@ SETTLING = 2.0
 
 
 class Relay:
-    def __init__(self, wiring: Wiring, client: Upstream, compactor: Compactor, recorder: RequestRecorder) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        client: Upstream,
+        compactor: Compactor,
+        recorder: RequestRecorder,
+        traces: Traces = NO_TRACES,
+    ) -> None:
         self.wiring = wiring
+        self._traces = traces
         self.draining = False  # told by /readyz
         self.refusing = False
         self.inflight = 0
@@ -49,6 +58,7 @@ class Relay:
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self.wiring, self._recorder.begin(), Headers(scope["headers"]))
+        exchange.journey = self._traces.begin(exchange)
         self.inflight += 1
         try:
             await self._serve(exchange)
@@ -72,6 +82,8 @@ class Relay:
         finally:
             self.inflight -= 1
             self._recorder.end(exchange.record, exchange.outcome)
+            if exchange.journey is not None:
+                exchange.journey.end()
 
     async def _serve(self, exchange: Exchange) -> None:
         scope = exchange.scope

@@ -21,6 +21,7 @@ from app.edge.exchange import Wiring
 from app.edge.forwarding import address
 from app.edge.headers import forwarded, without_key
 from app.edge.metrics import Metrics
+from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable, SummaryFailed
 from app.formats import FORMATS
@@ -68,7 +69,10 @@ class Destination:
 
 
 class ModelSummarizer:
-    def __init__(self, wiring: Callable[[], Wiring], client: Upstream, metrics: Metrics) -> None:
+    def __init__(
+        self, wiring: Callable[[], Wiring], client: Upstream, metrics: Metrics, traces: Traces = NO_TRACES
+    ) -> None:
+        self._traces = traces
         self._wiring = wiring
         self._client = client
         self._metrics = metrics
@@ -77,7 +81,7 @@ class ModelSummarizer:
         """Raises SummaryFailed: unreachable, status_N, empty, refused, truncated, tool_call, reasoning_only, unreadable, too_long, …"""
         wiring = self._wiring()
         where = _destination(wiring, job)
-        with self._metrics.summary_seconds.time():
+        with self._metrics.summary_seconds.time(), self._traces.span("summary", upstream=where.upstream):
             try:
                 return await self._chain(wiring, job, where)
             except TooLong as refused:
@@ -146,15 +150,23 @@ class ModelSummarizer:
         )
         query = _query(ask.query, upstream.brings_credentials) if where.same else b""
         connect, read = wiring.settings.timeouts(where.upstream)
-        request = httpx.Request(
-            "POST", url, headers=headers, content=body,
-            extensions={"target": base_path + way + query, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
-        )  # fmt: skip
-        try:
-            response = await self._client.handle_async_request(request)
-            answer = await _whole(response)
-        except httpx.TransportError:
-            raise SummaryFailed("unreachable") from None
+        with self._traces.call(headers, where.form.name, where.name, upstream.base_url) as span:
+            request = httpx.Request(
+                "POST", url, headers=headers, content=body,
+                extensions={"target": base_path + way + query, "timeout": {"connect": connect, "read": read, "write": read, "pool": 30.0}},
+            )  # fmt: skip
+            try:
+                response = await self._client.handle_async_request(request)
+                answer = await _whole(response)
+            except httpx.TransportError:
+                raise SummaryFailed("unreachable") from None
+            told = self._read(where, response, answer, text)
+            span.tell(status=response.status_code, input_tokens=told.usage.input, output_tokens=told.usage.output)
+            return told
+
+    @staticmethod
+    def _read(where: Destination, response: httpx.Response, answer: bytes, text: str) -> Answer:
+        """What the answer to `text` says. Raises SummaryFailed."""
         try:
             answer = open_coding(answer, response.headers.get("content-encoding", ""), LONGEST_ANSWER)
             if response.status_code != 200:

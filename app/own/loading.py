@@ -51,6 +51,13 @@ def waits(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
+def _installed(*modules: str) -> bool:
+    try:
+        return all(find_spec(module) is not None for module in modules)
+    except ModuleNotFoundError:  # not even the package that it would lie in
+        return False
+
+
 def loadable(settings: Settings) -> Settings:
     """The same settings, once everything that they name was found. Raises ConfigInvalid."""
     named = [(f"policies[{at}].strategy", policy.strategy) for at, policy in enumerate(settings.policies)]
@@ -64,6 +71,8 @@ def loadable(settings: Settings) -> Settings:
                 faults.append(f"{option}: {wrong}")
     if (settings.archive.url or "").startswith("s3://") and find_spec("obstore") is None:
         faults.append("archive.url: s3:// needs the obstore package; install compactd[s3]")
+    if settings.traces.enabled and not _installed("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk.trace"):
+        faults.append("traces.enabled: needs OpenTelemetry's packages; install compactd[otel]")
     if faults:
         raise ConfigInvalid(faults)
     return settings

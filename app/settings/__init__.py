@@ -7,7 +7,7 @@
 from app.settings.describe import describe
 from app.settings.load import load
 from app.settings.match import Match
-from app.settings.options import Archive, Listen, Log, Model, Store, Upstream
+from app.settings.options import Archive, Listen, Log, Model, Store, Traces, Upstream
 from app.settings.policy import EXTRACTIVE, Policy
 from app.settings.settings import Settings
 
@@ -21,6 +21,7 @@ __all__ = [
     "Policy",
     "Settings",
     "Store",
+    "Traces",
     "Upstream",
     "describe",
     "load",

@@ -257,6 +257,20 @@ class Log(BaseModel):
     """The share of requests that passed as a matter of course which get a line; all others, and all that failed, always do."""
 
 
+class Traces(BaseModel):
+    """OpenTelemetry traces, by OTLP over HTTP."""
+
+    model_config = OPTIONS
+
+    enabled: bool = False
+    """Make traces, and pass them on to providers. They hold figures and names, never content. Needs the extra `otel`
+    (`pip install 'compactd[otel]'`); a change takes a restart."""
+
+    endpoint: HttpUrl | None = None
+    """The collector, without `/v1/traces`. `null`: as `OTEL_EXPORTER_OTLP_ENDPOINT` says, else `http://localhost:4318`. Other
+    `OTEL_*` variables count too: headers, sampler, propagators, resource attributes, batch sizes."""
+
+
 def _providers() -> dict[str, Upstream]:
     return {
         "openai": Upstream(base_url="https://api.openai.com", formats=("openai-chat", "openai-responses")),
@@ -310,6 +324,9 @@ class Sections(BaseSettings):
 
     log: Log = Log()
     """What is logged, never message content."""
+
+    traces: Traces = Traces()
+    """OpenTelemetry traces, by OTLP over HTTP."""
 
     @classmethod
     def settings_customise_sources(

@@ -323,6 +323,13 @@ async def test_the_api_describes_itself() -> None:
     } <= paths.keys()
 
 
+async def test_the_frameworks_own_telemetry_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says: it would record exceptions with their text."""
+    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
+    telemetry = getattr(app()._operations, "_native_telemetry", None)
+    assert telemetry is None or not telemetry.enabled()
+
+
 async def test_own_paths_are_never_forwarded() -> None:
     """The provider's address is dead: whatever went there would be a 502."""
     async with compactd(configured("http://127.0.0.1:9")) as proxy:

@@ -139,6 +139,7 @@ def test_the_page_tells_every_field_of_the_line_and_no_other(log: LogCapture) ->
         "upstream_broke_off",
         True,
     )
+    full.trace = "0" * 31 + "1"
     recorder.end(full, COMPACTED)
     recorder.end(bare, None)
     most, least = ({*line} - {"event", "log_level"} for line in lines(log))

@@ -23,7 +23,17 @@ from app.edge.stores.breaker import Breaker
 from app.edge.stores.memory import MemoryStore
 from app.edge.stores.sessions import checked
 from app.errors import StoreFailed
-from app.ports import Archive, Compaction, Found, Session, SessionChange, Store, StoredCheckpoint
+from app.ports import (
+    UNTRACED,
+    Archive,
+    Compaction,
+    Found,
+    Session,
+    SessionChange,
+    Store,
+    StoredCheckpoint,
+    Tracer,
+)
 
 LOCAL_BYTES = 128 << 20
 """Bytes of checkpoints kept beside the real store: half of this."""
@@ -62,7 +72,9 @@ class Guarded:
         *,
         local: MemoryStore | None = None,
         breaker: Callable[[], Breaker] = Breaker,
+        tracer: Tracer = UNTRACED,
     ) -> None:
+        self._tracer = tracer
         self._store = store
         self._timeout = timeout
         self._recorder = recorder
@@ -208,8 +220,9 @@ class Guarded:
     async def _timed(self, op: str, call: Callable[[], Awaitable[T]], *values: object) -> T:
         begun = time.perf_counter()
         try:
-            async with asyncio.timeout(patience(self._timeout, op, *values)):
-                return await call()
+            with self._tracer.span("store", op=op):
+                async with asyncio.timeout(patience(self._timeout, op, *values)):
+                    return await call()
         except TooLarge:
             raise
         except Exception as error:
