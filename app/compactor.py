@@ -292,7 +292,7 @@ class Compactor:
             strategy=checkpoint.strategy if checkpoint else "",
             level=checkpoint.level if checkpoint else 0,
             before=context.counted.before,
-            after=context.counted.of(view) if view.changed else context.counted.before,
+            after=context.counted.of(view) if new else context.counted.now if view.changed else context.counted.before,
             source=context.counted.source,
             session=context.session,
             compactions=(session.compactions if session else 0) + new,

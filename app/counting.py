@@ -107,8 +107,10 @@ class Estimate:
 
 def local(view: View) -> int:
     """Local tokens of a view's items; those that were not counted at a quarter of their bytes."""
-    pairs = zip(view.raws, view.entries, strict=True)
-    return sum(entry.tokens if entry.tokens >= 0 else size_of(raw) // 4 for raw, entry in pairs)
+    counts = [entry.tokens for entry in view.entries]
+    if min(counts, default=0) < 0:
+        counts = [count if count >= 0 else size_of(raw) // 4 for count, raw in zip(counts, view.raws, strict=True)]
+    return sum(counts)
 
 
 def tiny(opened: Opened, trigger: int, reference: int) -> bool:

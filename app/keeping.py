@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from app import counting
 from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
-from app.core import rules
 from app.core.plan import Checkpoint, checkpoint_of, left, replay
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
@@ -29,6 +28,7 @@ from app.ports import (
     StoredCheckpoint,
     Summary,
 )
+from app.replaying import Replayer
 from app.request import Context, Outcome
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Keeper:
         self._recorder = recorder
         self._base = public_base
         self._decoded: dict[bytes, Checkpoint] = {}
+        self._replayer = Replayer()
         self.ratios = counting.Ratios()
         self._cut: dict[str, float] = {}
         """results that were archived, and when one is due that could not be"""
@@ -90,26 +91,13 @@ class Keeper:
             self._replay(context, checkpoint)
 
     def _replay(self, context: Context, checkpoint: Checkpoint) -> bool:
-        """Replay it, unless it does not fit here: behind the prefix that it covers a history may have gone another way than the one that it
-        was made for, with a result, say, whose call was taken for one that is never answered."""
-        view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
-        wrong = rules.violations(view.facts)
-        if (wrong and wrong - rules.violations(context.client.facts)) or self._unthinking(context, view):
+        """Replay it, unless it does not fit here."""
+        view = self._replayer.replay(checkpoint, context.chain, context.client, context.reader)
+        if view is None:
             context.misfit = checkpoint.covered
             return False
         context.view, context.checkpoint = view, checkpoint
         return True
-
-    @staticmethod
-    def _unthinking(context: Context, view: View) -> bool:
-        """Does the model's running turn begin with its thinking in the client's request and, behind the checkpoint, with an item that
-        never had any (A30)? The history that the checkpoint was made for went on with one that has."""
-        before, after = context.client.facts, view.facts
-        first, now = rules.first_answer(before), rules.first_answer(after)
-        if now >= len(after) or first >= len(before):
-            return False
-        piece = view.pieces[now]
-        return isinstance(piece, int) and before[first].reasoning and not after[now].reasoning
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
         found = self._decoded.get(stored.key)

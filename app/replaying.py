@@ -1,0 +1,107 @@
+"""Replaying a checkpoint on a history that has grown: what it gives, and whether it fits.
+
+Behind the prefix that it covers a history may have gone another way than the one that it was made for: with a result, say, whose call was
+taken for one that is never answered. So a replay is held to the rules like any other change. That takes a look at every item; but the
+verdict is a function of checkpoint and history alone, so it is remembered by the history's chain hash, and how a history mostly goes on
+can't change it: with calls and results of its own, or with a question. What the covered items gave is remembered likewise, for as long as
+they are the same to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core import rules
+from app.core.plan import Checkpoint, replay
+from app.core.view import Entry, Facts, Slice, View
+from app.formats.reading import Reader
+
+FITTING, REPLAYED = 4_000, 256
+"""Verdicts, and views of covered prefixes, that are remembered."""
+NEAR = 64
+"""So many items back a remembered verdict is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    """What a checkpoint made of the items that it covers (`of`: the same entry means the same bytes): the entries, and at their positions
+    the items that are not the client's own."""
+
+    checkpoint: Checkpoint
+    of: list[Entry]
+    entries: list[Entry]
+    written: list[tuple[int, Slice]]
+
+
+class Replayer:
+    def __init__(self) -> None:
+        self._fitting: dict[bytes, Checkpoint] = {}
+        self._prefixes: dict[bytes, _Prefix] = {}
+
+    def replay(self, checkpoint: Checkpoint, links: Sequence[bytes], client: View, reader: Reader) -> View | None:
+        """The view that the checkpoint gives, None where it does not fit. `links` is the chain of the client's history, `client` its own
+        view."""
+        view = self._view(checkpoint, links, client, reader)
+        return view if self._fits(checkpoint, links, client, view) else None
+
+    # What it gives
+
+    def _view(self, checkpoint: Checkpoint, links: Sequence[bytes], client: View, reader: Reader) -> View:
+        covered, key = checkpoint.covered, links[checkpoint.covered - 1]
+        last = self._prefixes.get(key)
+        if last is None or last.checkpoint is not checkpoint or last.of != client.entries[:covered]:
+            view = replay(client, checkpoint, reader.rewrite, reader.entries)
+            if len(self._prefixes) >= REPLAYED:
+                self._prefixes.clear()
+            written = [(at, view.raws[at]) for at, piece in enumerate(checkpoint.pieces) if not isinstance(piece, int)]
+            entries = view.entries[: len(checkpoint.pieces)]
+            self._prefixes[key] = _Prefix(checkpoint, client.entries[:covered], entries, written)
+            return view
+        own = client.raws
+        raws = [own[piece] if isinstance(piece, int) else b"" for piece in checkpoint.pieces]
+        for at, raw in last.written:
+            raws[at] = raw
+        pieces = [*checkpoint.pieces, *range(covered, len(client))]
+        return View([*raws, *own[covered:]], [*last.entries, *client.entries[covered:]], pieces, covered)
+
+    # Whether it fits
+
+    def _fits(self, checkpoint: Checkpoint, links: Sequence[bytes], client: View, view: View) -> bool:
+        if self._follows(checkpoint, links, client):
+            self._remember(links[-1], checkpoint)
+            return True
+        before, after = client.facts, view.facts
+        wrong = rules.violations(after)
+        if wrong and wrong - rules.violations(before):
+            return False
+        first, now = rules.first_answer(before), rules.first_answer(after)
+        begun = first < len(before), now < len(after)
+        # The model's running turn begins with its thinking in the client's request, and behind the checkpoint with an item that never had
+        # any (A30): the history that it was made for went on with one that has.
+        if all(begun) and before[first].reasoning and isinstance(view.pieces[now], int) and not after[now].reasoning:
+            return False
+        # What comes next must find the same last item, and the turn as far on, in both.
+        if len(links) > checkpoint.covered and begun[0] == begun[1]:
+            self._remember(links[-1], checkpoint)
+        return True
+
+    def _follows(self, checkpoint: Checkpoint, links: Sequence[bytes], client: View) -> bool:
+        """Is this a history that it fits, or one that goes on from there in a way that changes nothing?"""
+        nearest = max(checkpoint.covered, len(links) - NEAR)
+        for at in range(len(links) - 1, nearest - 1, -1):
+            if self._fitting.get(links[at]) is checkpoint:
+                return closed([entry.facts for entry in client.entries[at + 1 :]])
+        return False
+
+    def _remember(self, link: bytes, checkpoint: Checkpoint) -> None:
+        if len(self._fitting) >= FITTING:
+            self._fitting.clear()
+        self._fitting[link] = checkpoint
+
+
+def closed(facts: Sequence[Facts]) -> bool:
+    """Do these items concern nothing that stands before them? Each result is the only one of a call among them, and nothing is cited."""
+    pairing = rules.pair(facts)
+    answered = pairing.call_of.values()
+    return not pairing.orphans and len(set(answered)) == len(answered) and not any(fact.cites for fact in facts)
