@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -14,6 +16,7 @@ import typer
 from app import __version__
 from app.errors import ConfigInvalid, StoreFailed
 from app.own.loading import loadable
+from app.ports import Store
 from app.settings import Settings, load
 
 DEFAULT_FILE = Path("config/compactd.yaml")
@@ -274,29 +277,54 @@ def archive_show(
 
 
 def _in_store(config: Path | None, work: Any) -> Any:
-    from app.edge.stores import open_store
-
-    settings = _settings(config)
-    kept = settings.store
-
     async def run() -> Any:
-        store = open_store(
-            kept.url,
-            timeout=10,
-            session_ttl=kept.session_ttl,
-            checkpoint_ttl=kept.checkpoint_ttl,
-            archive_ttl=kept.archive_ttl,
-            encryption_key=kept.secret,
-        )
-        try:
+        async with _opened(_settings(config)) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     try:
         return asyncio.run(run())
     except StoreFailed as fault:
         _fail([f"The store does not answer: {fault}"])
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Store]:
+    from app.edge.stores import open_store
+
+    kept = settings.store
+    store = open_store(
+        kept.url,
+        timeout=10,
+        session_ttl=kept.session_ttl,
+        checkpoint_ttl=kept.checkpoint_ttl,
+        archive_ttl=kept.archive_ttl,
+        encryption_key=kept.secret,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@cli.command()
+def mcp(config: Config = None) -> None:
+    """Serve archives to an agent over the Model Context Protocol, on standard input and output."""
+    try:
+        from app.edge.mcp import server
+    except ModuleNotFoundError as missing:
+        if missing.name != "mcp":
+            raise
+        _fail(["`compactd mcp` needs the extra `mcp`: pip install 'compactd[mcp]'."])
+    from app.edge.archives import open_archives
+
+    settings = _settings(config)
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Any]:
+        async with _opened(settings) as store:
+            yield open_archives(settings.archive.url, store)
+
+    server(opening).run()
 
 
 @cli.command()

@@ -43,7 +43,7 @@ def test_version() -> None:
 
 def test_help_names_every_command() -> None:
     told = run("--help")
-    assert all(word in told for word in ("serve", "check", "preview", "replay", "archive", "version"))
+    assert all(word in told for word in ("serve", "check", "preview", "replay", "archive", "mcp", "version"))
 
 
 # check
