@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from app import counting
+from app.archiving import Archivist
 from app.core import jsonspan, rules, tokens
 from app.core.view import EntryCache, View, chain, raw_bytes, size_of
 from app.errors import NotCompactable
@@ -49,9 +50,10 @@ class Compactor:
         tracer: Tracer = UNTRACED,
     ) -> None:
         self._tracer = tracer
-        self._keeper = Keeper(store, recorder, public_base, archives)
+        self._keeper = Keeper(store, recorder)
+        self._archivist = Archivist(store, recorder, public_base, archives)
         self._rewriter = Rewriter(summarizer, self._keeper, recorder)
-        self._preparer = Preparer(self._rewriter, self._keeper, recorder)
+        self._preparer = Preparer(self._rewriter, self._keeper, self._archivist, recorder)
         self._counter = counter
         self._recorder = recorder
         self._shaping = Shaping()
@@ -123,7 +125,7 @@ class Compactor:
             size_of(raw) for raw, entry in zip(context.view.raws, context.view.entries, strict=True) if entry.tokens < 0
         )
         work = (
-            context, lambda key: self._keeper.result_address(context, key), lambda text: tokens.count(text, encoding)
+            context, lambda key: self._archivist.result_address(context, key), lambda text: tokens.count(text, encoding)
         )  # fmt: skip
         shaped, cuts = (
             await asyncio.to_thread(self._shaping.shape, *work)
@@ -131,7 +133,7 @@ class Compactor:
             else self._shaping.shape(*work)
         )
         context.unshaped, context.view = context.view, shaped
-        await self._keeper.archive_results(context, cuts)
+        await self._archivist.archive_results(context, cuts)
 
     async def _ask_provider(self, context: Context) -> None:
         """Where the local figure can't decide: the provider's own count of what would be forwarded."""
@@ -171,7 +173,7 @@ class Compactor:
             attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
             if attempt is None:
                 self._preparer.drop(context)
-                draft = self._keeper.draft(context)
+                draft = self._archivist.draft(context)
                 attempt = await self._rewriter.attempt(context, draft)
             span.tell(reason=attempt if isinstance(attempt, str) else "threshold")
         if isinstance(attempt, str):
@@ -179,7 +181,7 @@ class Compactor:
         if attempt.settled_elsewhere:
             return await self._decide(context.ask)
         if draft:
-            address = await self._keeper.archive(context, draft, attempt) or ""
+            address = await self._archivist.archive(context, draft, attempt) or ""
             draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)
         view = await self._keeper.save(context, attempt, draft)
         return self._forward(replace(context, view=view), "threshold", new=True)

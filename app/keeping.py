@@ -1,4 +1,4 @@
-"""What a request finds in the store and leaves there: checkpoints, archives, sessions.
+"""What a request finds in the store and leaves there: checkpoints and sessions.
 
 A store that fails costs a request nothing but what it would have told; the outcome then says so.
 """
@@ -6,19 +6,16 @@ A store that fails costs a request nothing but what it would have told; the outc
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from app import counting
-from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
-from app.core.plan import Checkpoint, checkpoint_of, left, replay
+from app.archive import Draft
+from app.core.plan import Checkpoint, checkpoint_of, replay
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
 from app.ports import (
-    Archive,
-    ArchiveSink,
     Compaction,
     Found,
     Recorder,
@@ -33,7 +30,6 @@ from app.request import Context, Outcome
 
 if TYPE_CHECKING:
     from app.rewriting import Attempt
-    from app.shaping import Cut
 
 
 def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:
@@ -53,28 +49,17 @@ def _prepared(context: Context) -> str:
     return f"{context.ask.tenant} prepared {context.ask.policy.name}"
 
 
-SINK_SECONDS = 15
-"""How long an archive may take to be written. A request waits for it: its recap must not name what is not there."""
-RETRY_SECONDS = 60
 DECODED = 2_000
 """Checkpoints that are kept decoded. They are immutable, so this needs no invalidation."""
 
 
 class Keeper:
-    def __init__(
-        self, store: SharedStore, recorder: Recorder, public_base: str, sink: ArchiveSink | None = None
-    ) -> None:
+    def __init__(self, store: SharedStore, recorder: Recorder) -> None:
         self._store = store
-        self._sink = sink or InStore(store)
-        # Where an address has to be known before anything is written.
-        self._shelf: ArchiveSink = InStore(store) if self._sink.addresses else self._sink
         self._recorder = recorder
-        self._base = public_base
         self._decoded: dict[bytes, Checkpoint] = {}
         self._replayer = Replayer()
         self.ratios = counting.Ratios()
-        self._cut: dict[str, float] = {}
-        """results that were archived, and when one is due that could not be"""
 
     # Before
 
@@ -124,69 +109,7 @@ class Keeper:
     async def release(self, name: str, token: str) -> None:
         await self._store.release(name, token)
 
-    # Results that are cut by a standing rule
-
-    def result_address(self, context: Context, key: str) -> str:
-        policy = context.ask.policy
-        if not policy.archive_history:
-            return ""
-        return draft_of_result(self._base, context.ask.tenant, context.session, key).address
-
-    async def archive_results(self, context: Context, cuts: Sequence[Cut]) -> None:
-        """Store the items whose results were cut, each once. One that could not be stored is tried again, but not with every request: its
-        address stands in the request all the same, or the prefix would change."""
-        ask = context.ask
-        if not ask.policy.archive_history or ask.policy.mode == "observe":
-            return
-        now = time.monotonic()
-        due = [cut for cut in cuts if self._cut.get(f"{ask.tenant} {cut.key}", 0.0) <= now]
-        if len(self._cut) >= DECODED:
-            self._cut.clear()
-        for cut in due:
-            self._cut[f"{ask.tenant} {cut.key}"] = now + RETRY_SECONDS
-        await asyncio.gather(*(self._archive_result(context, cut) for cut in due))
-
-    async def _archive_result(self, context: Context, cut: Cut) -> None:
-        ask = context.ask
-        draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
-        items = [(cut.index, context.client.raws[cut.index])]
-        record = await asyncio.to_thread(
-            draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
-        )
-        if await self._put(self._shelf, record) is not None:
-            self._cut[f"{ask.tenant} {cut.key}"] = math.inf
-
     # A new compaction
-
-    def draft(self, context: Context) -> Draft | None:
-        """Name and address of the archive to be, None where the policy wants none."""
-        if not context.ask.policy.archive_history or context.ask.policy.mode == "observe":
-            return None
-        number = (context.checkpoint.number if context.checkpoint else 0) + 1
-        return draft_archive(self._base, context.ask.tenant, context.session, context.chain, number)
-
-    async def archive(self, context: Context, draft: Draft, attempt: Attempt) -> str | None:
-        """Store what leaves. The address that it can be read at, "" if nobody told any; None: it could not be stored."""
-        ask, before = context.ask, context.checkpoint.archive if context.checkpoint else ""
-        # What a standing rule took out before is only archived once a checkpoint covers it: until then it comes with every request.
-        gone = left(context.unshaped or context.view, attempt.view)
-        items = [(index, context.client.raws[index]) for index in gone if index < attempt.view.covered]
-        record = await asyncio.to_thread(
-            draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name
-        )
-        told = await self._put(self._sink, record)
-        return draft.address if told is not None and not self._sink.addresses else told
-
-    async def _put(self, sink: ArchiveSink, record: Archive) -> str | None:
-        """The address that the sink gave it ("" for none), None where it failed: whatever a sink does, no request fails with it."""
-        try:
-            async with asyncio.timeout(SINK_SECONDS):
-                told = await sink.put(record)
-        except Exception as fault:
-            self._recorder.archived(sink.name, type(fault).__name__)
-            return None
-        self._recorder.archived(sink.name, "ok")
-        return told if told and usable(told) else ""
 
     async def save(self, context: Context, attempt: Attempt, draft: Draft | None) -> View:
         """Keep the checkpoint and its record. If another replica settled this prefix first, its outcome counts: the view of that.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from app.archiving import Archivist
 from app.errors import StoreFailed
 from app.keeping import Keeper
 from app.ports import Recorder
@@ -23,9 +24,10 @@ REMEMBERED = 4_096
 
 
 class Preparer:
-    def __init__(self, rewriter: Rewriter, keeper: Keeper, recorder: Recorder) -> None:
+    def __init__(self, rewriter: Rewriter, keeper: Keeper, archivist: Archivist, recorder: Recorder) -> None:
         self._rewriter = rewriter
         self._keeper = keeper
+        self._archivist = archivist
         self._recorder = recorder
         self._running: dict[str, asyncio.Task[None]] = {}
         self._done: dict[str, int] = {}
@@ -48,12 +50,12 @@ class Preparer:
     async def _prepare(self, context: Context, name: str) -> None:
         try:
             if await self._keeper.find_prepared(context) is None:
-                draft = self._keeper.draft(context)
+                draft = self._archivist.draft(context)
                 attempt = await self._rewriter.attempt(context, draft)
                 if isinstance(attempt, str) or attempt.settled_elsewhere:
                     return
                 if draft:
-                    address = await self._keeper.archive(context, draft, attempt)
+                    address = await self._archivist.archive(context, draft, attempt)
                     if address is None:
                         return
                     draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from app.core.plan import Checkpoint
 from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
-from app.ports import Archive, StoredCheckpoint, anchor_of
+from app.ports import StoredCheckpoint, anchor_of
 from app.request import Context, Outcome
 from tests.story import House, Talk, policy, sent, texts, words
 
@@ -98,39 +97,6 @@ async def test_a_checkpoint_is_decoded_once() -> None:
     outcomes = [await house.decide(talk.answer().ask("And?"), RULES) for _ in range(3)]
     checkpoints = {id(context(outcome).checkpoint) for outcome in outcomes}
     assert len(checkpoints) == 1
-
-
-# Archives
-
-
-async def test_an_archive_links_to_the_one_before() -> None:
-    house = House()
-    talk = Talk.of(10)
-    first = await house.decide(talk, RULES)
-    second = await house.decide(grown(talk), RULES)
-    archives = [await house.archive(outcome) for outcome in (first, second)]
-    assert [archive.previous for archive in archives] == ["", archives[0].id]
-    items = [[item["index"] for item in json.loads(archive.document)["items"]] for archive in archives]
-    assert items == [[*range(16)], [*range(16, 36)]]
-
-
-async def test_a_policy_without_archives_writes_none() -> None:
-    house = House()
-    outcome = await house.decide(Talk.of(10), policy(archive_history=False))
-    assert (outcome.result, outcome.archive) == ("compacted", "")
-    assert (await house.store.archives())[0] == []
-
-
-async def test_a_sink_that_raises_anything_fails_no_request() -> None:
-    class Broken(MemoryStore):
-        async def put_archive(self, archive: Archive) -> None:
-            raise ValueError(f"this text may quote {archive.session}")
-
-    house = House(store=Broken())
-    outcome = await house.decide(Talk.of(10), RULES)
-    assert (outcome.result, outcome.archive) == ("compacted", "")
-    assert len(house.witness.archives) == 1
-    assert "quote" not in str(house.witness.archives)
 
 
 # Records and sessions

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app import keeping
+from app import archiving
 from app.compactor import MAX_REJECTIONS
 from app.core import tokens
 from app.formats import FORMATS
@@ -510,12 +510,12 @@ async def test_each_result_is_archived_once_and_tried_again_later(monkeypatch: p
         async def get_archive(self, archive_id: str) -> None: ...
 
     broken, down = Broken(), House()
-    monkeypatch.setattr(down.compactor._keeper, "_shelf", broken)
+    monkeypatch.setattr(down.compactor._archivist, "_shelf", broken)
     first = await down.decide(talk, rules)
     assert (await down.decide(talk, rules)).body == first.body
     assert broken.tries == 2
-    monkeypatch.setattr(keeping, "RETRY_SECONDS", 0)
-    down.compactor._keeper._cut.clear()
+    monkeypatch.setattr(archiving, "RETRY_SECONDS", 0)
+    down.compactor._archivist._cut.clear()
     for _ in range(2):
         await down.decide(talk, rules)
     assert broken.tries == 6

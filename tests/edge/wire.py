@@ -176,6 +176,12 @@ class Running:
         """A sample of a metric; 0 where there is none yet."""
         return self.app.metrics.registry.get_sample_value(f"compactd_{name}", labels) or 0.0
 
+    @property
+    def faults(self) -> dict[str, float]:
+        """Where steps failed that requests survived, and how often."""
+        samples = (sample for metric in self.app.metrics.faults.collect() for sample in metric.samples)
+        return {one.labels["where"]: one.value for one in samples if one.name.endswith("_total") and one.value}
+
     def leave_all(self) -> None:
         for client in self._clients:
             client.leave()

@@ -1,0 +1,102 @@
+"""The archives of what requests lose: named before anything is written, so that a note can say where, and stored once they are.
+
+A sink may fail, be slow or give out addresses of its own: none of it ever fails a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
+from app.core.plan import left
+from app.ports import Archive, ArchiveSink, Recorder, SharedStore
+from app.request import Context
+
+if TYPE_CHECKING:
+    from app.rewriting import Attempt
+    from app.shaping import Cut
+
+SINK_SECONDS = 15
+"""How long an archive may take to be written. A request waits for it: its recap must not name what is not there."""
+RETRY_SECONDS = 60
+REMEMBERED = 2_000
+"""Results that are remembered as archived."""
+
+
+class Archivist:
+    def __init__(
+        self, store: SharedStore, recorder: Recorder, public_base: str, sink: ArchiveSink | None = None
+    ) -> None:
+        self._sink = sink or InStore(store)
+        # Where an address has to be known before anything is written.
+        self._shelf: ArchiveSink = InStore(store) if self._sink.addresses else self._sink
+        self._recorder = recorder
+        self._base = public_base
+        self._cut: dict[str, float] = {}
+        """results that were archived, and when one is due that could not be"""
+
+    def draft(self, context: Context) -> Draft | None:
+        """Name and address of the archive to be, None where the policy wants none."""
+        if not context.ask.policy.archive_history or context.ask.policy.mode == "observe":
+            return None
+        number = (context.checkpoint.number if context.checkpoint else 0) + 1
+        return draft_archive(self._base, context.ask.tenant, context.session, context.chain, number)
+
+    async def archive(self, context: Context, draft: Draft, attempt: Attempt) -> str | None:
+        """Store what leaves. The address that it can be read at, "" if nobody told any; None: it could not be stored."""
+        ask, before = context.ask, context.checkpoint.archive if context.checkpoint else ""
+        # What a standing rule took out before is only archived once a checkpoint covers it: until then it comes with every request.
+        gone = left(context.unshaped or context.view, attempt.view)
+        items = [(index, context.client.raws[index]) for index in gone if index < attempt.view.covered]
+        record = await asyncio.to_thread(
+            draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name
+        )
+        told = await self._put(self._sink, record)
+        return draft.address if told is not None and not self._sink.addresses else told
+
+    async def _put(self, sink: ArchiveSink, record: Archive) -> str | None:
+        """The address that the sink gave it ("" for none), None where it failed: whatever a sink does, no request fails with it."""
+        try:
+            async with asyncio.timeout(SINK_SECONDS):
+                told = await sink.put(record)
+        except Exception as fault:
+            self._recorder.archived(sink.name, type(fault).__name__)
+            return None
+        self._recorder.archived(sink.name, "ok")
+        return told if told and usable(told) else ""
+
+    # Results that are cut by a standing rule
+
+    def result_address(self, context: Context, key: str) -> str:
+        policy = context.ask.policy
+        if not policy.archive_history:
+            return ""
+        return draft_of_result(self._base, context.ask.tenant, context.session, key).address
+
+    async def archive_results(self, context: Context, cuts: Sequence[Cut]) -> None:
+        """Store the items whose results were cut, each once. One that could not be stored is tried again, but not with every request: its
+        address stands in the request all the same, or the prefix would change."""
+        ask = context.ask
+        if not ask.policy.archive_history or ask.policy.mode == "observe":
+            return
+        now = time.monotonic()
+        due = [cut for cut in cuts if self._cut.get(f"{ask.tenant} {cut.key}", 0.0) <= now]
+        if len(self._cut) >= REMEMBERED:
+            self._cut.clear()
+        for cut in due:
+            self._cut[f"{ask.tenant} {cut.key}"] = now + RETRY_SECONDS
+        await asyncio.gather(*(self._archive_result(context, cut) for cut in due))
+
+    async def _archive_result(self, context: Context, cut: Cut) -> None:
+        ask = context.ask
+        draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
+        items = [(cut.index, context.client.raws[cut.index])]
+        record = await asyncio.to_thread(
+            draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
+        )
+        if await self._put(self._shelf, record) is not None:
+            self._cut[f"{ask.tenant} {cut.key}"] = math.inf
