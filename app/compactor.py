@@ -76,7 +76,7 @@ class Compactor:
             self._recorder.fault("decide", fault)
             return Outcome(ask.opened.body, "failed", "internal_error")
 
-    async def _decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
+    async def _decide(self, ask: Ask, overflowed: bool = False, again: bool = False) -> Outcome:
         reader, policy = self._reader(ask), ask.policy
         window = ask.model.context_window
         least = min(
@@ -93,6 +93,7 @@ class Compactor:
             return self._short(ask, counting.roughly(ask.opened, view))
 
         context = self._context(ask, reader, view)
+        context.again = again
         await self._keeper.find(context)
         if shapes(policy) and not self._rejected(context):
             await self._shape(context)
@@ -178,8 +179,8 @@ class Compactor:
             span.tell(reason=attempt if isinstance(attempt, str) else "threshold")
         if isinstance(attempt, str):
             return self._forward(context, attempt)
-        if attempt.settled_elsewhere:
-            return await self._decide(context.ask)
+        if attempt.settled_elsewhere or (draft and not await self._rewriter.alone(context, "compaction", attempt)):
+            return await self._decide(context.ask, again=True)
         if draft:
             address = await self._archivist.archive(context, draft, attempt) or ""
             draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)

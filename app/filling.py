@@ -2,22 +2,21 @@
 
 A summary is expensive, so nobody makes one twice. Requests of this process that wait for the same prefix share one flight, and one
 that landed is remembered. Other replicas are kept waiting by a lease, which is given back only when what came of the summary is stored:
-then they find that. Nobody waits longer than `summary_timeout`, whatever became of a lease's holder.
+then they find that. Nobody waits longer than `summary_timeout`, and for a holder that died not even that long (`app.leasing`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
 
 from app.core import tokens
 from app.core.plan import Clear, Plan
 from app.core.transcript import Part, Seen
 from app.core.view import Edited, Facts, View, origin
-from app.errors import StoreFailed, SummaryFailed
+from app.errors import SummaryFailed
+from app.leasing import LeaseStore, Leasing
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
 from app.summaries.extractive import Cleared, Condensed, condense, extract
@@ -26,31 +25,21 @@ from app.summaries.values import kept_values
 
 SETTLED = "settled_elsewhere"
 """The reason of a SummaryFailed that is none: another replica has made this compaction meanwhile."""
-POLL_SECONDS = 0.1
-GRACE_SECONDS = 5
+GRACE_SECONDS = 20
 """How long a lease outlives its flight at most: time to archive and to store."""
+WRITING_SECONDS = 10
+"""How long a request waits for another one that archives and stores the same compaction."""
 LEAST_RECAP = 600
 """Tokens that a recap without a model gets even where the target leaves no room."""
 FINISHED_KEPT = 256
 """Finished flights that are remembered for clients that left and come back."""
 
 
-class Leases(Protocol):
-    """The part of the keeper that a flight needs."""
-
-    async def acquire(self, name: str, seconds: float) -> str | None: ...
-
-    async def release(self, name: str, token: str) -> None: ...
-
-    async def has_moved_on(self, context: Context) -> bool: ...
-
-
 class Filler:
-    def __init__(self, summarizer: Summarizer, leases: Leases) -> None:
+    def __init__(self, summarizer: Summarizer, store: LeaseStore) -> None:
         self._summarizer = summarizer
-        self._leases = leases
+        self._leases = Leasing(store)
         self._flights: dict[str, asyncio.Task[Summary]] = {}
-        self._held: dict[str, str] = {}
 
     async def extracted(self, context: Context, items: Sequence[Seen], room: int) -> Summary:
         """A summary without a model of these items alone, of at most `room` local tokens. Raises SummaryFailed("nothing_to_say")."""
@@ -97,37 +86,37 @@ class Filler:
         """What came of this request's summaries is stored, or nothing will be: other replicas may go on."""
         for name in context.flights:
             flight = self._flights.get(name)
-            token = (
-                "" if flight and not flight.done() else self._held.pop(name, "")
-            )  # a flight that goes on needs its lease
-            if token:
-                with contextlib.suppress(StoreFailed):
-                    await self._leases.release(name, token)
+            if flight is None or flight.done():  # one that goes on needs its lease
+                await self._leases.release(name)
         context.flights.clear()
+
+    async def alone(self, context: Context, what: str, covered: int) -> bool:
+        """Wait until nobody else is writing `what` about the first `covered` items; False: it has been written meanwhile.
+
+        Ends with `settled`. Whoever has waited for long goes on all the same.
+        """
+        name = f"{what} {context.ask.tenant} {context.chain[covered - 1].hex()}"
+        try:
+            async with asyncio.timeout(WRITING_SECONDS):
+                first = await self._leases.hold(context, name, GRACE_SECONDS)
+        except TimeoutError:
+            return True
+        if first:
+            context.flights.append(name)
+        return first
 
     async def _fly(self, context: Context, items: Sequence[Seen], leaving: int, room: int, name: str) -> Summary:
         seconds = context.ask.policy.summary_timeout
         try:
             async with asyncio.timeout(seconds):
-                await self._lease(context, name, seconds + GRACE_SECONDS)
+                if not await self._leases.hold(context, name, seconds + GRACE_SECONDS):
+                    raise SummaryFailed(SETTLED)
                 summary = await self._summarizer.summarize(
                     SummaryJob(context.ask, items, leaving, context.counted.ratio)
                 )
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         return summary.with_appended(await asyncio.to_thread(_verbatim, context, items, summary.text, room))
-
-    async def _lease(self, context: Context, name: str, seconds: float) -> None:
-        """Hold this prefix's lease, if the store can give one. Raises SummaryFailed(SETTLED) once another holder is done."""
-        with contextlib.suppress(StoreFailed):
-            while (token := await self._leases.acquire(name, seconds)) is None:
-                if await self._leases.has_moved_on(context):
-                    raise SummaryFailed(SETTLED)
-                await asyncio.sleep(POLL_SECONDS)
-            self._held[name] = token
-            # Its last holder may have finished between our look into the store and now.
-            if await self._leases.has_moved_on(context):
-                raise SummaryFailed(SETTLED)
 
     def _landed(self, name: str, flight: asyncio.Task[Summary]) -> None:
         """A flight that failed is no use to anybody who comes later; one that nobody waits for may fail in silence."""

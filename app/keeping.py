@@ -36,6 +36,12 @@ def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:
     return StoredCheckpoint.of(context.chain, checkpoint.covered, checkpoint.encode())
 
 
+def _read(stored: StoredCheckpoint) -> Checkpoint | None:
+    """None for what this version did not write, or not for this place."""
+    found = Checkpoint.decode(stored.value)
+    return found if found is not None and found.covered == stored.depth else None
+
+
 def _spent(summaries: Sequence[Summary]) -> dict[str, Any]:
     """What summaries have cost."""
     return {
@@ -87,9 +93,7 @@ class Keeper:
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
         found = self._decoded.get(stored.key)
         if found is None:
-            found = Checkpoint.decode(stored.value)
-            if found is not None and found.covered != stored.depth:
-                found = None
+            found = _read(stored)
             if found is not None:
                 if len(self._decoded) >= DECODED:
                     self._decoded.clear()
@@ -97,14 +101,25 @@ class Keeper:
         return found
 
     async def has_moved_on(self, context: Context) -> bool:
-        """Has somebody compacted more of this conversation since this request looked?"""
-        found = await self._store.lookup(context.ask.tenant, context.chain, context.session)
-        stored = found.checkpoint
+        """Has somebody compacted, or prepared, more of this conversation since this request looked? Asked in vain once, it is no use to
+        ask again."""
+        if context.again:
+            return False
         known = max(context.view.covered, context.misfit)
-        return stored is not None and stored.depth > known and self._decode(stored) is not None
+        if await self._is_deeper(context, context.ask.tenant, known):
+            return True
+        prepares = context.ask.policy.prepare_threshold is not None
+        return prepares and await self._is_deeper(context, _prepared(context), max(known, context.passed_over))
+
+    async def _is_deeper(self, context: Context, space: str, known: int) -> bool:
+        stored = (await self._store.lookup(space, context.chain, context.session)).checkpoint
+        return stored is not None and stored.depth > known and _read(stored) is not None
 
     async def acquire(self, name: str, seconds: float) -> str | None:
         return await self._store.acquire(name, seconds)
+
+    async def renew(self, name: str, token: str, seconds: float) -> bool:
+        return await self._store.renew(name, token, seconds)
 
     async def release(self, name: str, token: str) -> None:
         await self._store.release(name, token)
@@ -165,7 +180,8 @@ class Keeper:
             found = await self._store.lookup(_prepared(context), context.chain, context.session)
         except StoreFailed:
             return None
-        checkpoint = Checkpoint.decode(found.checkpoint.value) if found.checkpoint else None
+        checkpoint = _read(found.checkpoint) if found.checkpoint else None
+        context.passed_over = checkpoint.covered if checkpoint else 0
         least = max(context.view.covered, context.found.quarantined)
         if checkpoint is None or not least < checkpoint.covered <= len(context.client):
             return None

@@ -54,6 +54,8 @@ class Preparer:
                 attempt = await self._rewriter.attempt(context, draft)
                 if isinstance(attempt, str) or attempt.settled_elsewhere:
                     return
+                if draft and not await self._rewriter.alone(context, "preparation", attempt):
+                    return
                 if draft:
                     address = await self._archivist.archive(context, draft, attempt)
                     if address is None:

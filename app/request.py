@@ -55,6 +55,10 @@ class Context:
     checkpoint: Checkpoint | None = None
     misfit: int = 0
     """how many items a checkpoint covers that was found but does not fit this history"""
+    passed_over: int = 0
+    """how many items a prepared checkpoint covers that was looked at"""
+    again: bool = False
+    """it was told before that another request has done its work, and looked again"""
     store_failed: bool = False
     overflowed: bool = False
     """the provider has just said that it is too long"""

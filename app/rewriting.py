@@ -171,6 +171,10 @@ class Rewriter:
         """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""
         await self._filler.settled(context)
 
+    async def alone(self, context: Context, what: str, attempt: Attempt) -> bool:
+        """Wait until nobody else archives and stores this attempt; False: somebody has. Ends with `settled`."""
+        return await self._filler.alone(context, what, attempt.view.covered)
+
     async def readdressed(
         self, context: Context, attempt: Attempt, draft: Draft, address: str
     ) -> tuple[Draft | None, Attempt]:

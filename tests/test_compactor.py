@@ -496,20 +496,22 @@ async def test_the_fold_of_a_running_turn_goes_on_request_after_request() -> Non
 
 
 class Together(MemoryStore):
-    """A store whose first `replicas` looks see the same: nobody goes on before all have looked."""
+    """A store that knows of no leases, and in which the replicas see the same at their first two looks: nobody goes on before all have
+    looked."""
 
     def __init__(self, replicas: int) -> None:
         super().__init__()
-        self._missing = replicas
-        self._all = asyncio.Event()
+        self._looks, self._all = 2 * replicas, asyncio.Barrier(replicas)
 
     async def lookup(self, *args: Any) -> Found:
         found = await super().lookup(*args)
-        self._missing -= 1
-        if self._missing <= 0:
-            self._all.set()
-        await self._all.wait()
+        if self._looks > 0:
+            self._looks -= 1
+            await self._all.wait()
         return found
+
+    async def acquire(self, name: str, seconds: float) -> str | None:  # noqa: ARG002
+        raise StoreFailed("acquire")
 
 
 async def test_racing_replicas_forward_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
