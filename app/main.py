@@ -30,7 +30,7 @@ from app.edge.summarizer import ModelSummarizer
 from app.edge.traces import open_traces
 from app.edge.upstream import Upstream
 from app.registry import Registry
-from app.settings import Settings
+from app.settings import Client, Settings
 
 
 class App:
@@ -98,5 +98,6 @@ class App:
 def _wiring(settings: Settings) -> Wiring:
     log = structlog.get_logger("compactd")
     registry = Registry(settings.models, lambda text: log.warning("unknown_model", hint=text))
-    keys = tuple(digest(key.get_secret_value()) for key in settings.auth.keys)
-    return Wiring(settings, Router(settings), registry, keys, lambda text: log.warning("left_out", hint=text))
+    keys: list[tuple[bytes, Client | None]] = [(digest(key.get_secret_value()), None) for key in settings.auth.keys]
+    keys += [(digest(client.key.get_secret_value()), client) for client in settings.auth.clients.values()]
+    return Wiring(settings, Router(settings), registry, tuple(keys), lambda text: log.warning("left_out", hint=text))

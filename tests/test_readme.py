@@ -15,7 +15,6 @@ from openai import OpenAI
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.edge.access import CONSOLE
 from app.edge.operations import operations
 from app.formats import FORMATS
 from app.main import App
@@ -109,7 +108,7 @@ def test_its_response_headers_are_those_that_are_sent() -> None:
 
 def test_its_endpoints_exist() -> None:
     app = App(load(None, {"COMPACTD_STORE__URL": "memory://"}))
-    served = set(operations(app).app.openapi()["paths"]) | {"/compactd/api/openapi.json", CONSOLE}
+    served = set(operations(app).pages.openapi()["paths"]) | {"/compactd/", "/compactd/api/openapi.json"}
     rows = [line.split("|")[1] for line in section("Endpoints of its own").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"(/[a-z][\w/{}.]*)`", "".join(rows)))
     assert len(named) > 8

@@ -67,10 +67,10 @@ def from_elsewhere(headers: Headers) -> bool:
 
 
 class Access:
-    """ASGI around compactd's own pages (`app`)."""
+    """ASGI around compactd's own pages (`pages`)."""
 
     def __init__(self, app: Any, settings: Callable[[], Settings]) -> None:
-        self.app = app
+        self.pages = app
         self._settings = settings
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -89,7 +89,7 @@ class Access:
                 denied = Denied(413, "The body is over `limits.max_body_bytes`.", ((b"connection", b"close"),))
             receive = _again(b"".join(chunks), receive)
         if denied is None:
-            await self.app(scope, receive, answer)
+            await self.pages(scope, receive, answer)
             return
         body = json.dumps({"detail": denied.detail}, ensure_ascii=False).encode()
         told = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *denied.headers]

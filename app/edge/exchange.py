@@ -16,7 +16,7 @@ from app.edge.traces import Journey
 from app.formats import FORMATS
 from app.registry import Registry
 from app.request import Ask, Outcome
-from app.settings import Settings
+from app.settings import Client, Settings
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -37,8 +37,8 @@ class Wiring:
     settings: Settings
     router: Router
     registry: Registry
-    keys: tuple[bytes, ...] = ()
-    """hashes of `auth.keys`"""
+    keys: tuple[tuple[bytes, Client | None], ...] = ()
+    """hashes of the keys of `auth`, with what is said of the client"""
     warn: Callable[[str], None] = print
     warned: set[str] = field(default_factory=set)
 
@@ -59,6 +59,8 @@ class Exchange:
     record: Record
     headers: Headers
     route: Route | None = None
+    holder: Client | None = None
+    """whose key of ours came with it"""
     ask: Ask | None = None
     outcome: Outcome | None = None
     raw: bytes = b""

@@ -38,16 +38,22 @@ def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
 
 
 def authenticate(exchange: Exchange, upstream: str) -> None:
-    """Where compactd brings the credentials, the client has to bring one of `auth.keys`."""
+    """Where compactd brings the credentials, the client has to bring a key of `auth`, one good for this upstream. Where it does not, such a
+    key has no business: the provider must not learn it."""
     wiring = exchange.wiring
-    if not wiring.keys or not wiring.settings.upstreams[upstream].brings_credentials:
+    if not wiring.keys:
         return
     given = [digest(key) for key in credentials(exchange.headers, exchange.scope["query_string"])]
-    matches = [hmac.compare_digest(known, one) for known in wiring.keys for one in given]
-    if not any(matches):
-        raise Refused(
-            401, "unknown_key", "Send one of compactd's own keys (`auth.keys`) where the provider's key would go."
-        )
+    known = [client for key, client in wiring.keys if any([hmac.compare_digest(key, one) for one in given])]
+    if not wiring.settings.upstreams[upstream].brings_credentials:
+        if known:
+            raise Refused(401, "own_key", "This is a key of compactd's own; here the provider's own key is needed.")
+        return
+    if not known:
+        raise Refused(401, "unknown_key", "Send one of compactd's own keys (`auth`) where the provider's key would go.")
+    exchange.holder = known[0]
+    if exchange.holder and exchange.holder.upstreams and upstream not in exchange.holder.upstreams:
+        raise Refused(403, "upstream_not_allowed", "This key is not good for this upstream (`auth.clients`).")
 
 
 def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
@@ -88,6 +94,10 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
 def _policy(exchange: Exchange, model: str, form: str, upstream: str) -> Policy | None:
     settings, headers = exchange.wiring.settings, exchange.headers
     wanted = headers.get("x-compactd-policy")
+    bound = exchange.holder.policy if exchange.holder else None
+    if bound is not None and wanted not in (None, bound):
+        raise Refused(403, "policy_not_allowed", "This key has a policy of its own (`auth.clients`).")
+    wanted = bound or wanted
     if wanted is None:
         policy = settings.policy_for(model, form, upstream, headers)
     else:

@@ -7,13 +7,14 @@
 from app.settings.describe import describe
 from app.settings.load import load
 from app.settings.match import Match
-from app.settings.options import Archive, Listen, Log, Model, Store, Traces, Upstream
+from app.settings.options import Archive, Client, Listen, Log, Model, Store, Traces, Upstream
 from app.settings.policy import EXTRACTIVE, Policy
 from app.settings.settings import Settings
 
 __all__ = [
     "EXTRACTIVE",
     "Archive",
+    "Client",
     "Listen",
     "Log",
     "Match",

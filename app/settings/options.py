@@ -80,6 +80,21 @@ class Admin(BaseModel):
     """Ask for the token at `/metrics` too."""
 
 
+class Client(BaseModel):
+    """One client's key, and what it is good for."""
+
+    model_config = OPTIONS
+
+    key: Secret
+    """The key that the client authenticates with, as those of `auth.keys`."""
+
+    policy: Name | None = None
+    """The policy of all its requests, whatever they match; asking for another one is refused. `null`: as for everybody."""
+
+    upstreams: tuple[Name, ...] = ()
+    """Names of the upstreams with an `api_key` that it may use. Empty: all."""
+
+
 class Auth(BaseModel):
     """Who may use compactd when it adds a provider's key of its own."""
 
@@ -88,6 +103,14 @@ class Auth(BaseModel):
     keys: tuple[Secret, ...] = ()
     """The keys that clients authenticate with where an upstream has an `api_key`. Required then, unless `listen.host` is a
     loopback address."""
+
+    clients: dict[Name, Client] = {}
+    """The same with a name, and with a policy and upstreams of their own."""
+
+    @property
+    def required(self) -> bool:
+        """Is there any key to ask for?"""
+        return bool(self.keys or self.clients)
 
 
 class Upstream(BaseModel):

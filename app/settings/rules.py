@@ -46,13 +46,32 @@ def _known_upstreams(sections: Sections) -> Iterator[Broken]:
 
 
 def _client_keys(sections: Sections) -> Iterator[Broken]:
-    if sections.auth.keys or sections.listen.loopback:
+    if sections.auth.required or sections.listen.loopback:
         return
     for name, upstream in sections.upstreams.items():
         if upstream.brings_credentials:
             key = "api_key" if upstream.api_key else "headers"
-            text = "anybody who can connect could spend this key; list clients' own keys in auth.keys, or listen on 127.0.0.1"
+            text = "anybody who can connect could spend this key; list clients' keys in auth.keys or auth.clients, or listen on 127.0.0.1"
             yield Broken(("upstreams", name, key), text)
+
+
+def _clients(sections: Sections) -> Iterator[Broken]:
+    seen = {key.get_secret_value(): "auth.keys" for key in sections.auth.keys}
+    for name, client in sections.auth.clients.items():
+        other = seen.setdefault(client.key.get_secret_value(), name)
+        if other != name:
+            yield Broken(("auth", "clients", name, "key"), f"this key is that of {other} too; give each client its own")
+        for place, upstream in enumerate(client.upstreams):
+            if upstream not in sections.upstreams:
+                text = f"no upstream has this name{nearest(upstream, list(sections.upstreams))}"
+                yield Broken(("auth", "clients", name, "upstreams", place), text)
+
+
+def _clients_policies(sections: Sections) -> Iterator[Broken]:
+    known = [policy.name for policy in sections.policies]
+    for name, client in sections.auth.clients.items():
+        if client.policy is not None and client.policy not in known:
+            yield Broken(("auth", "clients", name, "policy"), f"no policy has this name{nearest(client.policy, known)}")
 
 
 def _summary_models(sections: Sections) -> Iterator[Broken]:
@@ -85,4 +104,6 @@ _RULES: tuple[tuple[frozenset[str], Callable[[Sections], Iterator[Broken]]], ...
     (frozenset({"policies", "upstreams"}), _known_upstreams),
     (frozenset({"policies", "upstreams"}), _summary_models),
     (frozenset({"auth", "listen", "upstreams"}), _client_keys),
+    (frozenset({"auth", "upstreams"}), _clients),
+    (frozenset({"auth", "policies"}), _clients_policies),
 )

@@ -158,3 +158,83 @@ async def test_only_upstreams_with_a_key_ask_for_one() -> None:
             keyed = request("POST", "/v1/chat/completions", f"api-key: {CLIENT}", body=chat % b"paid-1")
             assert (await proxy.ask(keyed)).status == 200
     assert [credentials(one) for one in got] == [{}, {"authorization": f"Bearer {OWN}"}]
+
+
+# Keys with a scope
+
+CLIENTS = {
+    "ann": {"key": "ck-ann", "policy": "second", "upstreams": ["paid"]},
+    "bob": {"key": "ck-bob", "upstreams": ["other"]},
+    "eve": {"key": "ck-eve"},
+}
+
+
+async def asked_as(key: str, target: str = "/v1/chat/completions", *lines: str) -> tuple[list[Taken], Answer]:
+    got: list[Taken] = []
+
+    async def provider(peer: Peer) -> None:
+        while True:
+            got.append(await taken(peer))
+            await peer.send(response(b"{}"))
+
+    async with serve(provider) as server:
+        upstreams = {
+            "paid": {"base_url": server.url, "formats": ["openai-chat"], "api_key": OWN},
+            "other": {
+                "base_url": server.url,
+                "formats": ["anthropic-messages"],
+                "models": ["o-*"],
+                "api_key": "sk-other",
+            },
+            "open": {"base_url": server.url, "formats": ["gemini"]},
+        }
+        policies = [{"name": "first"}, {"name": "second", "mode": "off"}]
+        settings = configured("", upstreams=upstreams, policies=policies, auth={"keys": [CLIENT], "clients": CLIENTS})
+        async with compactd(settings) as proxy:
+            body = b'{"model": "o-1", "messages": [{"role": "user", "content": "Hi."}]}'
+            answer = await proxy.ask(request("POST", target, f"authorization: Bearer {key}", *lines, body=body))
+    return got, answer
+
+
+@pytest.mark.parametrize(
+    ("key", "target", "status", "code"),
+    [
+        ("ck-ann", "/v1/chat/completions", 200, ""),
+        ("ck-ann", "/other/v1/messages", 403, "upstream_not_allowed"),
+        ("ck-ann", "/v1/messages", 403, "upstream_not_allowed"),
+        ("ck-ann", "/other/v1/models", 403, "upstream_not_allowed"),
+        ("ck-bob", "/v1/chat/completions", 403, "upstream_not_allowed"),
+        ("ck-bob", "/v1/messages", 200, ""),
+        ("ck-eve", "/v1/messages", 200, ""),
+        (CLIENT, "/v1/chat/completions", 200, ""),
+        ("ck-ann2", "/v1/chat/completions", 401, "unknown_key"),
+    ],
+)
+async def test_a_key_is_good_for_its_upstreams(key: str, target: str, status: int, code: str) -> None:
+    got, answer = await asked_as(key, target)
+    assert (answer.status, len(got)) == (status, 1 if status == 200 else 0)
+    assert code in answer.body.decode()
+    assert OWN not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "status", "reason"),
+    [
+        ("ck-ann", "x-none: 1", 200, "mode_off"),
+        ("ck-ann", "x-compactd-policy: second", 200, "mode_off"),
+        ("ck-ann", "x-compactd-policy: first", 403, "policy_not_allowed"),
+        ("ck-eve", "x-none: 1", 200, "below_threshold"),
+        ("ck-eve", "x-compactd-policy: second", 200, "mode_off"),
+    ],
+)
+async def test_a_key_has_its_policy(key: str, line: str, status: int, reason: str) -> None:
+    _, answer = await asked_as(key, "/paid/v1/chat/completions", line)
+    assert (answer.status, answer["x-compactd-reason"]) == (status, reason)
+
+
+@pytest.mark.parametrize("key", ["ck-ann", "ck-eve", CLIENT])
+async def test_a_key_of_ours_never_reaches_a_provider(key: str) -> None:
+    for target in (PATHS["gemini"], "/open/v1beta/models"):
+        got, answer = await asked_as(key, target)
+        assert (got, answer.status) == ([], 401)
+        assert "own_key" in json.dumps(json.loads(answer.body))

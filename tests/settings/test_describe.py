@@ -14,7 +14,7 @@ def test_secrets_are_masked_and_all_else_is_shown(loaded: Load) -> None:
         loaded(
             """
             admin: {token: hunter2}
-            auth: {keys: [hunter2, hunter2x]}
+            auth: {keys: [hunter2, hunter2x], clients: {ann: {key: hunter2y}}}
             upstreams:
               a: {base_url: https://x/y, formats: [gemini], api_key: hunter2, headers: {X-Secret: hunter2}}
             store: {url: "redis://me:hunter2/@hunter2@h:1/0?password=hunter2", encryption_key: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnQ=}
@@ -25,7 +25,10 @@ def test_secrets_are_masked_and_all_else_is_shown(loaded: Load) -> None:
     )
     assert "hunter2" not in json.dumps(shown)
     assert shown["admin"] == {"token": "***", "protect_metrics": False}
-    assert shown["auth"] == {"keys": ["***", "***"]}
+    assert shown["auth"] == {
+        "keys": ["***", "***"],
+        "clients": {"ann": {"key": "***", "policy": None, "upstreams": []}},
+    }
     upstream = shown["upstreams"]["a"]
     assert (upstream["base_url"], upstream["api_key"], upstream["headers"]) == (
         "https://x/y",

@@ -63,6 +63,15 @@ ONE_FAULT = [
         '1: models["x*"].encoding: must be o200k_base or cl100k_base or null; did you mean o200k_base?',
     ),
     ("models: {x: {context_window: 0}}", "1: models.x.context_window: must be a whole number, 1 or more or null"),
+    (
+        "auth: {keys: [k], clients: {ann: {key: k}}}",
+        "1: auth.clients.ann.key: this key is that of auth.keys too; give each client its own",
+    ),
+    ("auth: {clients: {ann: {key: k}, bob: {key: k}}}", "1: auth.clients.bob.key: this key is that of ann too"),
+    ("auth: {clients: {ann: {key: k, policy: defalt}}}", "1: auth.clients.ann.policy: no policy has this name; did you mean default?"),
+    ("auth: {clients: {ann: {key: k, upstreams: [opena]}}}",
+     "1: auth.clients.ann.upstreams[0]: no upstream has this name; did you mean openai?"),
+    ("auth: {clients: {ann: {}}}", "1: auth.clients.ann.key: is missing; add it, it must be secret text"),
     # upstreams
     (
         "upstreams: {a b: {base_url: https://x, formats: [gemini]}}",
