@@ -6,6 +6,7 @@ request and closed after the last one; a reload swaps the settings that new requ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,7 @@ class App:
 
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
+        asyncio.get_running_loop().set_exception_handler(self._unheard)
         tokens.preload()
         memory.settle()
         await send({"type": "lifespan.startup.complete"})
@@ -79,6 +81,10 @@ class App:
         await self.store.close()
         await self.traces.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG002
+        """What went wrong with nobody there to hear it. asyncio's own line would repeat the exception's words, and so a user's."""
+        self._recorder.fault("loop", context.get("exception"))
 
     def reload(self) -> None:
         """Take over changed settings for new requests."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import httpx
@@ -179,9 +179,17 @@ class Relay:
         outcome = exchange.outcome
         if outcome is not None and outcome.context is not None:
             usage = exchange.record.usage
-            task = asyncio.create_task(self._compactor.settle(outcome, usage.input if usage else 0))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._leave_behind(self._compactor.settle(outcome, usage.input if usage else 0))
+
+    def _leave_behind(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._is_settled)
+
+    def _is_settled(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._recorder.fault("settle", fault)
 
     async def settled(self) -> None:
         """What requests leave behind is stored; asked once, when no request comes any more."""
