@@ -7,6 +7,7 @@ tracebacks of broken streams: ending a connection in an error is what the relay 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 import traceback
@@ -73,7 +74,8 @@ def configure(settings: Settings) -> None:
     render: Any = _Lines()
     if pretty:
         shared = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)]
-        render = structlog.dev.ConsoleRenderer()
+        colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        render = structlog.dev.ConsoleRenderer(colors=colours, sort_keys=False)
     structlog.configure(
         processors=[*shared, render],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -27,6 +27,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from app import __version__
 from app.edge.exchange import Exchange
 from app.edge.headers import Pair
+from app.errors import NotCompactable, SummaryFailed
 from app.formats.base import Usage
 from app.ports import Fact
 
@@ -219,7 +220,7 @@ def _current(span: Span) -> Iterator[Told]:
     try:
         yield told
     except BaseException as fault:
-        told.failed(getattr(fault, "reason", "") or type(fault).__name__)
+        told.failed(fault.reason if isinstance(fault, NotCompactable | SummaryFailed) else type(fault).__name__)
         raise
     finally:
         span.end()

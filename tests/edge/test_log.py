@@ -131,6 +131,7 @@ def test_console_is_wanted_wherever_it_goes(capsys: Err) -> None:
     assert "to_a_person" in seen
     assert "so is this" in seen
     assert not seen.startswith("{")
+    assert "\x1b" not in seen  # no colours in a file
 
 
 def test_loggers_that_are_there_already_follow_a_change(capsys: Err) -> None:

@@ -86,6 +86,7 @@ async def test_ready_though_the_store_is_away_and_says_so() -> None:
         for _ in range(20):  # until the breaker is open, too
             answer = await http.get("/readyz")
             assert (answer.status_code, answer.json()) == (200, {"status": "degraded", "store": "down"})
+        assert "\ncompactd_store_degraded 1.0\n" in (await http.get("/metrics")).text
 
 
 # Who may
@@ -139,6 +140,7 @@ async def test_metrics_are_open_unless_protected() -> None:
         answer = await http.get("/metrics")
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
         assert "# TYPE compactd_inflight_requests gauge" in answer.text
+        assert "\ncompactd_store_degraded 0.0\n" in answer.text
 
 
 async def test_a_browser_can_not_be_made_to_post_a_preview() -> None:
