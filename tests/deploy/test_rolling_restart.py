@@ -11,20 +11,14 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 
+from tests.deploy.load import WORDS, Load, sections
 from tests.edge.processes import Process, free_port, process
-from tests.edge.talks import Talk
 from tests.strict.answers import Reply
 from tests.strict.server import StrictProvider
-
-POLICY = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}
-KEYS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
-WORDS = "a long answer, told slowly, " * 4
 
 
 class Balancer:
@@ -75,57 +69,19 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-@dataclass
-class Load:
-    """What clients saw: request ids begin with their process's own mark."""
-
-    url: str
-    talk: Talk
-    faults: list[str] = field(default_factory=list)
-    served_by: list[str] = field(default_factory=list)
-    streams_over: list[str] = field(default_factory=list)
-    stopping: bool = False
-
-    async def client(self, number: int) -> None:
-        """One after the other on kept connections, streamed and whole."""
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=30) as http:
-            while not self.stopping:
-                try:
-                    await self._one(http, stream=number % 2 == 0)
-                except (httpx.HTTPError, AssertionError) as fault:
-                    self.faults.append(f"{type(fault).__name__}: {fault}")
-                await asyncio.sleep(0.005 * number)
-
-    async def _one(self, http: httpx.AsyncClient, stream: bool) -> None:
-        body: dict[str, Any] = {**self.talk.body, "stream": stream}
-        async with http.stream("POST", "/v1/messages", json=body, headers=KEYS) as answer:
-            text = (await answer.aread()).decode()
-        assert answer.status_code == 200, text
-        assert ('"message_stop"' if stream else '"end_turn"') in text, text
-        assert answer.headers["x-compactd-outcome"] in ("compacted", "replayed")
-        process = answer.headers["x-compactd-request-id"][:8]
-        self.served_by.append(process)
-        if stream:
-            self.streams_over.append(process)
-
-
 async def test_no_request_is_lost_and_no_stream_breaks(tmp_path: Path) -> None:
     provider = StrictProvider(answer=lambda form, body: Reply(text=WORDS), event_gap=0.05)  # noqa: ARG005
     balancer = Balancer()
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
     async with provider.serve() as url, balancer.serve() as address:
-        sections = {
-            "upstreams": {"provider": {"base_url": url, "formats": ["anthropic-messages"]}},
-            "store": {"url": f"sqlite:///{tmp_path}/compactd.db", "timeout": 5},
-            "policies": [POLICY],
-        }
-        for name in ("old", "new"):
-            (tmp_path / name).mkdir()
-        async with process(tmp_path / "old", **sections) as old:
+        configuration = sections(url, f"sqlite:///{tmp_path}/compactd.db")
+        async with process(tmp_path / "old", **configuration) as old:
             balancer.backends = [old]
             await balancer.ready(1)
-            load = Load(address, Talk("anthropic-messages").ask("Read.").rounds(8))
-            clients = [asyncio.create_task(load.client(number)) for number in range(8)]
-            async with process(tmp_path / "new", **sections) as new:
+            load = Load(address)
+            load.begin()
+            async with process(tmp_path / "new", **configuration) as new:
                 balancer.backends = [old, new]
                 await balancer.ready(2)
                 before = len(load.streams_over)
@@ -133,14 +89,13 @@ async def test_no_request_is_lost_and_no_stream_breaks(tmp_path: Path) -> None:
                 assert await old.ended() == 0
                 after = len(load.served_by)
                 await asyncio.sleep(1.5)
-                load.stopping = True
-                await asyncio.gather(*clients)
+                await load.end()
                 assert load.faults == []
                 assert len(load.streams_over) > before  # these ran while the old one was stopping
                 assert len(set(load.served_by)) == 2
                 assert len(set(load.served_by[after:])) == 1
                 assert (
                     len({seen.raw for seen in provider.requests}) == 2
-                )  # streamed and whole; one compaction for both processes
+                )  # streamed and whole: one compaction for both processes
                 assert await new.metric("compactions_total") == 0
                 assert "Traceback" not in old.log.read_text() + new.log.read_text()

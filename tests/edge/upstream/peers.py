@@ -235,21 +235,21 @@ class Authority:
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
 
     def server(self, address: str = "127.0.0.1") -> ssl.SSLContext:
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-        certificate = self._sign(key.public_key(), _name(address), names)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["h2", "http/1.1"])
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "server.pem")
-            file.write_bytes(
-                key.private_bytes(
-                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-                )
-                + certificate.public_bytes(serialization.Encoding.PEM)
-            )
+            file.write_bytes(self.pair(address))
             context.load_cert_chain(file)
         return context
+
+    def pair(self, address: str = "127.0.0.1") -> bytes:
+        """A server's key and certificate, as PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+        certificate = self._sign(key.public_key(), _name(address), names).public_bytes(serialization.Encoding.PEM)
+        pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return key.private_bytes(serialization.Encoding.PEM, pkcs8, plain) + certificate
 
     def client(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self.pem)
