@@ -12,6 +12,7 @@ still write no more than what nobody has written yet.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -77,25 +78,24 @@ class RedisStore:
 
     @bounded
     async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
-        now = self.options.clock()
-        under = anchors(chain)
-        *indexes, fields = await self._servers.run([
-            *(
-                call("zrangebyscore", index_key(tenant, home_of(chain, 1 << at), anchor), now, "+inf", withscores=True)
-                for at, anchor in enumerate(under)
-            ),
+        now, homes = (
+            self.options.clock(),
+            [index_key(tenant, home_of(chain, 1 << at), anchor) for at, anchor in enumerate(anchors(chain))],
+        )
+        # The first anchor has a home of its own; all others share one, so that one command reads their indexes.
+        *lines, fields = await self._servers.run([
+            *(call("zunion", home[0], *home[1:], withscores=True) for home in (homes[:1], homes[1:]) if home),
             call("hgetall", session_key(tenant, session)),
         ])  # fmt: skip
         usable: dict[int, tuple[Line, float]] = {}
         quarantined: set[int] = set()
-        for index in indexes:
-            for member, expires in index:
-                line = Line.decode(member)
-                if on_chain(chain, line.depth, line.key):
-                    if line.quarantined:
-                        quarantined.add(line.depth)
-                    else:
-                        usable[line.depth] = line, expires
+        for member, expires in itertools.chain(*lines):
+            line = Line.decode(member)
+            if expires > now and on_chain(chain, line.depth, line.key):
+                if line.quarantined:
+                    quarantined.add(line.depth)
+                else:
+                    usable[line.depth] = line, expires
         found = None
         for depth in sorted(usable.keys() - quarantined, reverse=True)[:TRIES]:
             line, expires = usable[depth]

@@ -22,7 +22,7 @@ CONNECTIONS = 64
 
 
 class Call(NamedTuple):
-    """One command on one key, by its name in redis-py."""
+    """One command, by its name in redis-py, on one key, or on several (`args`) that have one slot."""
 
     name: str
     key: str
@@ -33,6 +33,8 @@ class Call(NamedTuple):
         if self.name == "eval":
             script, *args = self.args
             pipe.eval(script, 1, self.key, *args)
+        elif self.name == "zunion":
+            pipe.zunion([self.key, *self.args], **self.options)
         else:
             getattr(pipe, self.name)(self.key, *self.args, **self.options)
 
