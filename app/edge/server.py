@@ -17,6 +17,7 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ from app.errors import ConfigInvalid
 from app.own.loading import loadable
 from app.settings import Settings, load
 
+SHORT_LIFE, LONGEST_WAIT, MOST_FAILURES = 10.0, 30.0, 5
+"""A worker that dies sooner than this (seconds) has failed at its start; the longest wait (seconds) until it is tried again; so many
+failures in a row, with no worker left, and compactd gives up."""
 QUIET = 0.5
 """Seconds without a request after which the connections that are still open are idle ones, safe to close."""
 _CLOSE = (b"connection", b"close")
@@ -133,7 +137,10 @@ def serve(file: str | None, overrides: dict[str, object]) -> None:
 
 
 def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, object]) -> None:
-    """Several processes on one socket; one that dies is replaced, with the last sound configuration; signals reach all of them."""
+    """Several processes on one socket; one that dies is replaced, with the last sound configuration; signals reach all of them.
+
+    Raises SystemExit(1) where none ever comes up.
+    """
     log.configure(settings)
     with tempfile.TemporaryDirectory(prefix="compactd-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
@@ -146,7 +153,7 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
             process.start()
             return process
 
-        processes = [start() for _ in range(settings.listen.workers)]
+        workers = [_Worker(start) for _ in range(settings.listen.workers)]
         stopping = False
 
         def pass_on(sig: int, frame: Any) -> None:  # noqa: ARG001
@@ -158,23 +165,53 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
                 with contextlib.suppress(ConfigInvalid):  # the workers tell what is wrong
                     settings = read_settings(file, overrides)
                     log.configure(settings)
-            for process in processes:
-                if process.pid is not None and process.is_alive():
-                    os.kill(process.pid, sig)
+            for worker in workers:
+                if worker.process.pid is not None and worker.process.is_alive():
+                    os.kill(worker.process.pid, sig)
 
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(sig, pass_on)
-        while any(process.is_alive() for process in processes):
-            multiprocessing.connection.wait([process.sentinel for process in processes], timeout=1)
-            for at, process in enumerate(processes):
-                if process.is_alive() or stopping:
-                    continue
+        while True:
+            alive = [worker.process for worker in workers if worker.process.is_alive()]
+            if stopping and not alive:
+                return
+            if not alive and all(worker.failures >= MOST_FAILURES for worker in workers):
                 structlog.get_logger("compactd").error(
-                    "worker_died", exit_code=process.exitcode, action="started another"
+                    "workers_do_not_start", tries=MOST_FAILURES, action="gave up; what each of them said is above"
                 )
-                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-                time.sleep(0.5)
-                processes[at] = start()
+                raise SystemExit(1)
+            multiprocessing.connection.wait([process.sentinel for process in alive], timeout=0.1 if not alive else 1)
+            for worker in workers:
+                if not stopping:
+                    worker.look_after()
+
+
+class _Worker:
+    """One of the processes. One that dies soon after its start is tried again ever later, so that what can't start does no harm."""
+
+    def __init__(self, start: Callable[[], SpawnProcess]) -> None:
+        self._start = start
+        self.process = start()
+        self.failures = 0
+        self._began = time.monotonic()
+        self._due: float | None = None
+
+    def look_after(self) -> None:
+        """Start another in its place, if it is dead and the time has come."""
+        now = time.monotonic()
+        if self.process.is_alive():
+            return
+        if self._due is None:
+            self.failures = self.failures + 1 if now - self._began < SHORT_LIFE else 0
+            wait = min(0.5 * 2 ** max(0, self.failures - 1), LONGEST_WAIT)
+            self._due = now + wait
+            structlog.get_logger("compactd").error(
+                "worker_died", exit_code=self.process.exitcode, action=f"starting another in {wait:g} s"
+            )
+            mark_process_dead(self.process.pid)  # type: ignore[no-untyped-call]
+        if now >= self._due:
+            self._began, self._due = now, None
+            self.process = self._start()
 
 
 def _work(settings: Settings, file: str | None, overrides: dict[str, object], listener: socket.socket) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.edge import server
 from tests.edge.processes import COMMAND, free_port, process
 from tests.edge.talks import Talk
 from tests.edge.upstream.peers import Peer
@@ -339,6 +342,52 @@ def _alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists() and not re.search(
         r"^State:\s+Z", Path(f"/proc/{pid}/status").read_text(), re.M
     )
+
+
+def test_workers_that_can_not_start_are_given_up(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif '--multiprocessing-fork' in sys.orig_argv:\n    os._exit(7)\n"
+    )
+    file = tmp_path / "compactd.yaml"
+    sections = {"store": {"url": "memory://"}, "log": {"format": "json"}}
+    file.write_text(json.dumps({"listen": {"port": free_port(), "workers": 2}, **sections}))
+    command = "import app.edge.server as server; server.MOST_FAILURES = 2; from app.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", command, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+    )  # fmt: skip
+    assert ran.returncode == 1
+    said = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert [line["event"] for line in said] == [*["worker_died"] * 4, "workers_do_not_start"]
+    assert [line["exit_code"] for line in said[:4]] == [7] * 4
+
+
+def test_a_worker_that_keeps_dying_is_tried_ever_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead:
+        pid, exitcode, sentinel = 999_999, 3, 0
+
+        def is_alive(self) -> bool:
+            return False
+
+    clock = 0.0
+    monkeypatch.setattr(server.time, "monotonic", lambda: clock)
+    monkeypatch.setattr(server, "mark_process_dead", lambda _: None)
+    starts: list[float] = []
+
+    def start() -> Dead:
+        starts.append(clock)
+        return Dead()
+
+    worker = server._Worker(start)  # type: ignore[arg-type]
+    while len(starts) < 9:
+        worker.look_after()
+        clock += 0.25
+    waits = [after - before for before, after in itertools.pairwise(starts)]
+    assert waits[:4] == pytest.approx([0.5, 1, 2, 4], abs=0.3)
+    assert waits[-1] == pytest.approx(server.LONGEST_WAIT, abs=0.3)
+    clock += server.SHORT_LIFE
+    worker.look_after()
+    assert worker.failures == 0
 
 
 def test_port_that_is_taken(tmp_path: Path) -> None:
