@@ -61,20 +61,24 @@ class Draft:
 def draft_archive(base: str, tenant: str, session: str, chain: Sequence[bytes], number: int) -> Draft:
     """Name (`compaction_{session}_{timestamp}_{n}`) and capability (128 bits, hex) for what the n-th compaction will remove."""
     created = time.time()
-    secret = blake2b(
-        b"".join((chain[-1], number.to_bytes(4, "big"))), key=tenant.encode()[:64], digest_size=16
-    ).hexdigest()
+    secret, tag = _secret(b"".join((chain[-1], number.to_bytes(4, "big"))), tenant, b"compactd-archive")
     name = _UNSAFE.sub("-", session)[:48]
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
-    ident = f"compaction_{name}_{when}_{number}_{secret[:4]}"
+    ident = f"compaction_{name}_{when}_{number}_{tag}"
     return Draft(ident, secret, tenant, session, created, address_of(base, ident, secret))
 
 
 def draft_of_result(base: str, tenant: str, session: str, key: str) -> Draft:
     """The archive of one tool result that was cut: its name and address depend on nothing but its content and whose it is."""
-    secret = blake2b(key.encode(), key=tenant.encode()[:64], digest_size=16, person=b"compactd-result").hexdigest()
-    ident = f"result_{key}_{secret[:4]}"
+    secret, tag = _secret(key.encode(), tenant, b"compactd-result")
+    ident = f"result_{key}_{tag}"
     return Draft(ident, secret, tenant, session, time.time(), address_of(base, ident, secret))
+
+
+def _secret(what: bytes, tenant: str, person: bytes) -> tuple[str, str]:
+    """A capability (128 bits, hex) and a tag of 32 bits, which says nothing of it, so that no two archives have one name."""
+    found = blake2b(what, key=tenant.encode()[:64], digest_size=20, person=person).hexdigest()
+    return found[:32], found[32:]
 
 
 def address_of(base: str, archive_id: str, capability: str) -> str:

@@ -29,7 +29,7 @@ def draft(tenant: str = "t", session: str = "s", number: int = 1, chain: list[by
 
 def test_the_name_tells_session_time_and_number() -> None:
     made = draft(number=7)
-    assert re.fullmatch(r"compaction_s_\d{8}T\d{6}Z_7_[0-9a-f]{4}", made.id)
+    assert re.fullmatch(r"compaction_s_\d{8}T\d{6}Z_7_[0-9a-f]{8}", made.id)
     assert re.fullmatch(r"[0-9a-f]{32}", made.capability)
     assert (
         made.address
@@ -194,3 +194,13 @@ def test_a_picture_without_a_word_about_it_becomes_a_line() -> None:
 )
 def test_all_other_text_stays_word_for_word(value: Any) -> None:
     assert sanitised(value) == value
+
+
+def test_the_name_gives_nothing_of_the_capability_away() -> None:
+    """Names are seen where addresses are not: in lists, and as names of files."""
+    drafts = [draft_archive("http://h", "t", "s", [bytes([n]) * 16], 1) for n in range(50)]
+    drafts += [draft_of_result("http://h", "t", "s", f"key{n}") for n in range(50)]
+    tags = [draft.id.rsplit("_", 1)[1] for draft in drafts]
+    assert len(set(tags)) == len(tags)
+    assert not any(tag in draft.capability for tag, draft in zip(tags, drafts, strict=True))
+    assert {len(draft.capability) for draft in drafts} == {32}
