@@ -271,15 +271,15 @@ async def test_two_workers_are_one_compactd(tmp_path: Path) -> None:
             talk = Talk("anthropic-messages").ask("Read.").rounds(8)
             outcomes = []
             by_worker: dict[str, list[str]] = {}
-            for _ in range(24):
-                answer = await _once(compactd.url, talk)
-                outcomes.append(answer.headers["x-compactd-outcome"])
-                by_worker.setdefault(answer.headers["x-compactd-request-id"][:8], []).append(outcomes[-1])
-            assert outcomes == ["compacted"] + ["replayed"] * 23
-            assert len(by_worker) == 2
+            async with asyncio.timeout(40):  # one of them may be ready long before the other
+                while len(outcomes) < 24 or len(by_worker) < 2:
+                    answer = await _once(compactd.url, talk)
+                    outcomes.append(answer.headers["x-compactd-outcome"])
+                    by_worker.setdefault(answer.headers["x-compactd-request-id"][:8], []).append(outcomes[-1])
+            assert outcomes == ["compacted"] + ["replayed"] * (len(outcomes) - 1)
             assert len({seen.raw for seen in provider.requests}) == 1
 
-            assert await compactd.metric("requests_total") == 24
+            assert await compactd.metric("requests_total") == len(outcomes)
             assert await compactd.metric("compactions_total") == 1
             assert await compactd.metric("inflight_requests") == 0
 
@@ -292,7 +292,7 @@ async def test_two_workers_are_one_compactd(tmp_path: Path) -> None:
             assert workers[0] not in replaced
             for _ in range(8):
                 assert (await _once(compactd.url, talk)).headers["x-compactd-outcome"] == "replayed"
-            assert await compactd.metric("requests_total") == 32
+            assert await compactd.metric("requests_total") == len(outcomes) + 8
 
             await _answering(compactd.url, 2)
             compactd.configure(**{**sections, "policies": [{**LOW, "name": "changed"}]})
