@@ -224,6 +224,21 @@ async def test_a_trace_that_its_client_does_not_sample_is_not_sampled_here(spans
     assert parent.endswith("-00")
 
 
+async def test_a_providers_count_is_a_question_below_the_count(spans: Spans) -> None:
+    provider = StrictProvider()
+    near = {**LOW, "trigger_threshold": 3_000}
+    async with provider.serve() as url, compactd(configured(url, policies=[near])) as proxy:
+        answer = await proxy.ask(Talk("anthropic-messages").ask("Read.").rounds(8).request(TRACEPARENT))
+        assert answer["x-compactd-count-source"] == "provider"
+        await until(lambda: spans.of(SpanKind.SERVER))
+    count = spans.named("compactd.count")
+    (asked,) = [span for span in spans.of(SpanKind.CLIENT) if below(span, count)]
+    assert (asked.name, told(asked)["http.response.status_code"]) == ("POST", 200)
+    assert told(count)["compactd.count_source"] == "provider"
+    (counting,) = [seen for seen in provider.requests if seen.path.endswith("count_tokens")]
+    assert on_the_way(counting.headers) == [(TRACE, f"{asked.context.span_id:016x}")]
+
+
 # What went wrong
 
 
