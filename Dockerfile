@@ -3,6 +3,7 @@
 #
 # BASE is pinned to a patch release and raised by a pull request (.github/dependabot.yml). To pin the very bytes:
 # docker build --build-arg BASE=python:3.13.16-slim-trixie@sha256:… .
+# EXTRAS adds what is not in every installation: --build-arg EXTRAS=s3,otel
 ARG BASE=python:3.13.16-slim-trixie
 
 FROM ${BASE} AS build
@@ -16,7 +17,10 @@ RUN pip install --require-hashes -r requirements.lock \
     && find /opt/compactd -name '*.so' -exec strip --strip-unneeded {} +
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
-RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools pip
+ARG EXTRAS=
+RUN pip install --no-deps --no-build-isolation . \
+    && if [ -n "$EXTRAS" ]; then pip install --no-build-isolation ".[$EXTRAS]"; fi \
+    && pip uninstall --yes setuptools pip
 
 FROM ${BASE}
 RUN groupadd --system --gid 10001 compactd \
