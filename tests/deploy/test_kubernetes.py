@@ -107,6 +107,13 @@ def test_a_pod_outlives_its_drain(place: str, pod: Any) -> None:
     assert pod()["terminationGracePeriodSeconds"] == int(hook[1]) + drain + MARGIN
 
 
+def test_a_drain_is_not_stuck_before_its_time_is_over() -> None:
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/compactd.alerts.yml").read_text())["groups"]
+    waits = {rule["alert"]: rule.get("for", "") for group in groups for rule in group["rules"]}
+    minutes = int(waits["CompactdDrainStuck"].removesuffix("m"))
+    assert minutes * 60 > settings(CONTAINERS["base"]()).limits.drain_seconds
+
+
 def test_ports_are_the_default_one() -> None:
     container = CONTAINERS["base"]()
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}

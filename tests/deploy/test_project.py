@@ -52,6 +52,13 @@ def test_versions_agree() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_an_installed_compactd_has_all_its_files() -> None:
+    globs = PROJECT["tool"]["setuptools"]["package-data"]["app"]
+    shipped = {path for glob in globs for path in (ROOT / "app").glob(glob)}
+    others = {path for path in (ROOT / "app").rglob("*.*") if path.suffix not in (".py", ".pyc")}
+    assert others - shipped == set()
+
+
 def test_hooks_use_the_locked_tools() -> None:
     (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     tools = {hook["entry"].split()[0] for hook in local["hooks"]}
