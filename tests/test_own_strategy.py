@@ -359,13 +359,13 @@ async def test_a_list_keeps_the_bytes_of_what_it_does_not_change() -> None:
     assert outcome.result == "compacted"
     new = b'{"role":"assistant","content":"Sixteen messages were here."}'
     assert outcome.body == (
-        b'{ "model":"m", "temperature": 1e0, "messages" : ['
+        b'{ "model":"m", "temperature": 1e0, "messages" : [\n'
         + odd
         + b","
         + new
         + b","
         + b" ,\n".join(items[-3:])
-        + b"]}"
+        + b" ]}"
     )
 
 

@@ -32,7 +32,7 @@ _STATUS = {code: str(code) for code in (*map(int, HTTPStatus), *OUTSIDE_HTTP)}
 UPSTREAM_FAILURES = (
     "upstream_unreachable", "upstream_connect_timeout", "upstream_timeout", "upstream_broke_off", "upstream_pool_exhausted",
 )  # fmt: skip
-FAULTS = ("decide", "gate", "prepare", "quarantine", "reception", "relay", "settle", "spent")
+FAULTS = ("decide", "gate", "loop", "prepare", "quarantine", "reception", "relay", "settle", "spent")
 SOURCES = ("usage", "provider", "tiktoken", "approximate")
 REJECTIONS = ("invalid_request", "binds_thinking")
 """Classes of refusal: the quirks that a format learns from one, and all others."""
