@@ -134,10 +134,12 @@ class Policy(BaseModel):
     """A tool result longer than this many tokens is cut to its head and tail from the first time it is seen. `null`: never."""
 
     keep_user_messages: Count = 4000
-    """Tokens of earlier user requests that a recap repeats word for word, newest first. `0`: none."""
+    """Tokens of earlier user requests that a recap repeats word for word, newest first. Without a model they take at most
+    half of what the recap may take. `0`: none."""
 
     keep_values: Count = 1000
-    """Tokens of exact values (ids, paths, addresses, numbers) that a recap repeats word for word. `0`: none."""
+    """Tokens of exact values (ids, paths, addresses, numbers) that a recap repeats word for word, each with its line, those first
+    that are most likely to be needed again and could not be looked up. `0`: none."""
 
     history_mode: Literal["full", "no_reasoning", "no_tool_results", "compact_tool_results", "messages_only"] = "full"
     """What earlier turns still show, on every request: everything, all but reasoning, all but tool results, tool results

@@ -19,7 +19,7 @@ from app.summaries.material import Material, most
 from app.summaries.record import RECORD, Stretch, stretches, written
 from app.summaries.requests import newest, requests_section
 
-REQUESTS_SHARE = 0.2
+REQUESTS_SHARE = 0.5
 """Of the room: more is not spent on requests word for word. Lines of those that don't fit compete with all others."""
 OVERSHOOT = 1.15
 """Lines are ranked for more room than there is; then as many are written as really fit."""
