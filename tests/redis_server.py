@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -70,6 +71,15 @@ class RedisServer:
         except OSError:
             return False
 
+    def freeze(self) -> None:
+        """It takes connections and says nothing more."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -99,12 +109,13 @@ class Replicated:
         self.primary = RedisServer(binary, folder / "primary", *quick)
         self.replica = RedisServer(binary, folder / "replica", *quick, "--replicaof", f"127.0.0.1 {self.primary.port}")
         until(
-            lambda: self.replica.client.info("replication")["master_link_status"] == "up", "the replica does not follow"
+            lambda: self.replica.client.info("replication").get("master_link_status") == "up",
+            "the replica does not follow",
         )
         file = folder / "sentinel.conf"
         file.write_text(
             f"sentinel monitor main 127.0.0.1 {self.primary.port} 1\n"
-            "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n"
+            "sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 2000\n"
         )
         self.sentinel = RedisServer(binary, folder / "sentinel", str(file), "--sentinel")
         until(lambda: self.sentinel.client.sentinel_slaves("main"), "the sentinel does not see the replica")
@@ -120,12 +131,15 @@ class Replicated:
     def flush(self) -> None:
         self.primary.client.flushall()
 
-    def fail_over(self) -> None:
-        """Kill the primary and wait until the replica has its place."""
-        self.primary.stop()
+    def taken_over(self) -> None:
+        """Wait until the replica has the place of a primary that is gone."""
         port = self.replica.port
         until(lambda: self.sentinel.client.sentinel_masters()["main"]["port"] == port, "nobody takes over")
         until(lambda: self.replica.client.info("replication")["role"] == "master", "nobody takes over")
+
+    def fail_over(self) -> None:
+        self.primary.stop()
+        self.taken_over()
 
     def stop(self) -> None:
         for server in (self.sentinel, self.replica, self.primary):

@@ -42,6 +42,8 @@ WRITES = frozenset(
     {"put_checkpoint", "quarantine", "update_session", "acquire", "renew", "release", "put_archive", "put_compaction"}
 )
 
+GRACE = 1.2
+"""A store bounds its calls itself, and should be the first to give up."""
 PROBE_SECONDS = 1.0
 REPAIRS = 16
 """Background writes at a time that bring the store up to date; more are left for the next lookup."""
@@ -291,3 +293,17 @@ class Guarded:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+async def _in_time(call: Awaitable[T], seconds: float) -> T:
+    """Its result within so many seconds, also when it will not be cancelled: a client library may swallow that. Raises TimeoutError."""
+    task = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody asks any more
+    if not task.done() or task.cancelled():
+        raise TimeoutError
+    return task.result()

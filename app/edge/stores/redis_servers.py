@@ -88,7 +88,7 @@ def place(url: str, port: int) -> Place:
 def quick(timeout: float) -> dict[str, Any]:
     """How a connection behaves whose calls are bounded from outside."""
     return {
-        "socket_timeout": None,  # one timer for the whole call (`bounded`), not one for each answer of a pipeline
+        "socket_timeout": max(timeout * 4, 1.0),  # only where the call's own time limit (`bounded`) did not end it
         "socket_connect_timeout": timeout, "socket_keepalive": True, "retry": Retry(NoBackoff(), 0), "protocol": 2,
         "decode_responses": False,
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -126,6 +127,22 @@ class TestBounds:
         assert time.monotonic() - begun < 3
         assert here.guarded.degraded
         assert here.recorder.errors == here.recorder.seconds == [op]
+
+    async def test_a_store_that_will_not_be_cancelled_holds_nobody_up(self, here: Setting) -> None:
+        """As a client library may."""
+        stubborn = asyncio.Event()
+
+        async def ping() -> None:
+            while not stubborn.is_set():
+                with suppress(asyncio.CancelledError):
+                    await stubborn.wait()
+
+        here.store.ping = ping  # type: ignore[method-assign]
+        begun = time.monotonic()
+        with pytest.raises(StoreFailed, match="ping: TimeoutError"):
+            await here.guarded.ping()
+        assert time.monotonic() - begun < 1
+        stubborn.set()
 
     @pytest.mark.parametrize("op", CALLS)
     async def test_a_call_that_goes_well_is_not_degraded(self, here: Setting, op: str) -> None:
