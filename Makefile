@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test demo check bench fidelity lock clean
+.PHONY: help install serve test demo check audit bench fidelity lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ check: $(INSTALLED_DEV) ## lint, formatting, types, import layers, locks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layers.py
 	! grep -nE '://|--(extra-)?index-url|--find-links|--trusted-host' requirements.lock requirements-dev.lock
+
+audit: $(INSTALLED_DEV) ## ask for known holes in what the locks install; skipped where the advisories can't be reached
+	$(BIN)/python .ci/audit.py
 
 bench: $(INSTALLED) ## measure the proxy against nginx and against no proxy
 	$(BIN)/python bench/run.py $(ARGS)
