@@ -79,6 +79,7 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
 
     - never between a call and its results; calls opened together leave together
       (Anthropic A1, A2, A4; chat C1, C2; Responses R1, R2; Gemini G3, G4)
+    - nor between a call that was never answered and the result of a later one of its id (R1)
     - never so that what follows begins with a tool result (A5, C2, G4)
     - inside a turn that carries reasoning only right before an item that begins a run of reasoning
       (A28, A31; R9 to R11; DeepSeek Q6, Q8)
@@ -88,7 +89,11 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     size = len(facts)
     allowed = [True] * (size + 1)
     depth = [0] * (size + 2)
-    for (item, _), (call, _) in pair(facts).call_of.items():
+    pairing = pair(facts)
+    for (item, _), (call, _) in pairing.call_of.items():
+        depth[call + 1] += 1
+        depth[item + 1] -= 1
+    for call, item in _borrowed(facts, pairing):
         depth[call + 1] += 1
         depth[item + 1] -= 1
     for first, last in _cited(facts):
@@ -109,6 +114,18 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
             if not facts[begins].reasoning or facts[at - 1].alone:
                 allowed[at] = False
     return allowed
+
+
+def _borrowed(facts: Sequence[Facts], pairing: Pairing) -> list[tuple[int, int]]:
+    """(call, result) where a call was never answered but a later one of its id was, the nearest. A provider that goes by ids alone takes
+    that result for both, and misses it once it has left (R1)."""
+    spans = []
+    for item, ordinal in pairing.unanswered:
+        ident = facts[item].calls[ordinal].id
+        if ident:
+            later = range(item + 1, len(facts))
+            spans += [(item, at) for at in later if any(result.id == ident for result in facts[at].results)][:1]
+    return spans
 
 
 def _bound(fact: Facts) -> bool:
@@ -197,6 +214,7 @@ def violations(facts: Sequence[Facts]) -> set[tuple[str, str, int]]:
 
     orphan        a result whose call is gone (A4, C2, R2, G4)
     unanswered    a call without its result (A1, C1, R1, G3), unless it is the last thing said
+    unheard       … and no other call of that id has one either: where a client used an id twice, one result may do for both (R1)
     alone         a reasoning item without what it led to (R9)
     cites         a citation of a source that does not stand before it (A68)
     first_role    the history begins with the model (A15, G2)
@@ -216,6 +234,11 @@ def violations(facts: Sequence[Facts]) -> set[tuple[str, str, int]]:
         name("orphan", facts[item].results[ordinal].id or facts[item].results[ordinal].tool)
     for item, ordinal in reversed(pairing.unanswered):
         name("unanswered", facts[item].calls[ordinal].id or facts[item].calls[ordinal].tool)
+    last = {result.id: item for item, fact in enumerate(facts) for result in fact.results}
+    for item, ordinal in reversed(pairing.unanswered):
+        ident = facts[item].calls[ordinal].id
+        if ident and last.get(ident, -1) <= item:
+            name("unheard", ident)
     for at in range(len(facts) - 1, -1, -1):
         if facts[at].alone and (at + 1 == len(facts) or facts[at + 1].role != "assistant"):
             name("alone", "")

@@ -20,6 +20,7 @@ from app.request import Context
 _WORDS = {
     "orphan": "has a tool result without its call",
     "unanswered": "has a tool call without its result",
+    "unheard": "has a tool call without its result",
     "alone": "has reasoning without what it led to",
     "cites": "has a citation of something that is gone",
     "first_role": "does not begin with a user's message",

@@ -118,3 +118,35 @@ async def test_cut_behind_a_call_that_a_standing_rule_took_out_takes_its_late_re
     first, *later = [await house.decide(talk, rules) for _ in range(3)]
     assert first.result == "compacted"
     assert [(outcome.result, outcome.body) for outcome in later] == [("replayed", first.body)] * 2
+
+
+async def test_result_that_does_for_two_calls_of_one_id_stays_with_both() -> None:
+    """By position the first call is never answered; this provider goes by ids and takes the second one's result for both (R1)."""
+
+    def call(ident: str) -> dict[str, str]:
+        return {"type": "function_call", "call_id": ident, "name": "read", "arguments": "{}"}
+
+    def result(ident: str) -> dict[str, str]:
+        return {"type": "function_call_output", "call_id": ident, "output": story.words(200)}
+
+    talk = story.Talk(form="openai-responses", model="gpt-4.1").ask("Look.")
+    talk.items += [
+        call("a"),
+        call("c"),
+        result("a"),
+        call("b"),
+        result("b"),
+        call("c"),
+        result("c"),
+        call("d"),
+        result("d"),
+    ]
+    talk.answer("Found it.").ask("Now explain it.")
+    assert VIOLATIONS[talk.form](json.loads(talk.body), model="gpt-4.1") == []
+    for rules in (
+        story.policy(history_mode="messages_only", trigger_threshold=5_000),
+        story.policy(keep_recent_messages=4, trigger_threshold=300, target_threshold=100),
+        story.policy(keep_recent_messages=8, trigger_threshold=300, target_threshold=100),
+    ):
+        outcome = await story.House().decide(talk, rules)
+        assert VIOLATIONS[talk.form](json.loads(outcome.body), model="gpt-4.1") == []

@@ -190,6 +190,11 @@ def slowly(facts: Sequence[Facts], at: int) -> bool:
         return True
     if any(call < at <= item for (item, _), (call, _) in rules.pair(facts).call_of.items()):
         return False
+    for item, ordinal in rules.pair(facts).unanswered:
+        ident = facts[item].calls[ordinal].id
+        later = [i for i in range(item + 1, size) if ident and any(result.id == ident for result in facts[i].results)]
+        if later and item < at <= later[0]:
+            return False
 
     def bound(fact: Facts) -> bool:
         return fact.role == "system" and not fact.stays
@@ -289,7 +294,7 @@ def test_a_sound_conversation_has_no_violation() -> None:
 
 def test_each_violation_has_a_name() -> None:
     assert wrong(ask(), answers("a"), ask()) == {"orphan"}
-    assert wrong(ask(), says("a"), ask()) == {"unanswered"}
+    assert wrong(ask(), says("a"), ask()) == {"unanswered", "unheard"}
     assert wrong(ask(), reasoning(), ask()) == {"alone"}
     assert wrong(ask(sources=("document",)), says(cites=(("document", 1),)), ask()) == {"cites"}
     assert wrong(says(), ask()) == {"first_role"}
@@ -310,3 +315,10 @@ def test_first_answer_of_the_current_turn() -> None:
     assert rules.first_answer([ask(), says(), ask(), note(), says("a"), answers("a")]) == 4
     assert rules.first_answer([ask(), says(), ask()]) == 3
     assert rules.first_answer([note(), says()]) == 2
+
+
+def test_one_result_may_do_for_two_calls_of_one_id() -> None:
+    """By position the first is never answered; a provider that goes by ids misses nothing, until the pair behind it leaves."""
+    twice = [ask(), says("a"), says("a"), answers("a"), ask()]
+    assert rules.violations(twice) == {("unanswered", "a", 1)}
+    assert rules.violations([ask(), says("a"), ask()]) == {("unanswered", "a", 1), ("unheard", "a", 1)}
