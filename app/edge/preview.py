@@ -77,7 +77,7 @@ class Trial:
             opened = open_body(form, raw)
         except NotCompactable as refusal:
             return f"The body can't be looked into ({refusal.reason}); it would pass untouched."
-        name = route.target.model or opened.model
+        name = opened.model or route.target.model
         upstream = self._router.by_model(route, name)
         chosen = (
             self._settings.policy_named(policy) if policy else self._settings.policy_for(name, form.name, upstream, {})

@@ -67,7 +67,7 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
         raise NotCompactable("signed")
     body = open_coding(exchange.raw, coding, limit) if coding else exchange.raw
     opened = open_body(form, body)
-    name = target.model or opened.model
+    name = opened.model or target.model
     upstream = wiring.router.by_model(route, name)
     if upstream != route.upstream:
         exchange.route = replace(route, upstream=upstream)

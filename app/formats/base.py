@@ -67,7 +67,8 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes, as the path says: the format, the model if the path names it, whether it asks for a stream."""
+    """Where a request goes, as the path says: the format, the model if the path names it (the body may know better), whether it asks for a
+    stream."""
 
     format: str
     model: str = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from app.core.jsonspan import FRONT, REMOVED, Edit, dump
 from app.core.notes import BARE, is_note
@@ -52,7 +52,8 @@ class OpenAIChat:
     keepalive: ClassVar[bytes] = b": compacting\n"
 
     def target(self, path: str) -> Target | None:
-        return Target(self.name) if _PATH.search(path) else None
+        """Azure's path names the deployment, which stands for the model where the body names none."""
+        return Target(self.name, _deployment(path)) if _PATH.search(path) else None
 
     def refusal(self, fields: Mapping[str, Any], last: Any) -> str:  # noqa: ARG002  # nothing in chat keeps history elsewhere
         asked = isinstance(last, dict) and last.get("role") == "user"
@@ -173,7 +174,7 @@ class OpenAIChat:
     ) -> tuple[bytes, bytes]:
         limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
         body = {"model": model, "messages": [{"role": "user", "content": text}], limit: max_tokens}
-        if not model:
+        if not model or (model == _deployment(unquote(path)) and not fields.get("model")):
             del body["model"]  # Azure's path says it
         elif model != fields.get("model"):
             path = _DEPLOYMENT.sub(quote(model, safe=""), path)
@@ -213,6 +214,11 @@ class OpenAIChat:
 
     def stream_error(self, status: int, code: str, message: str) -> bytes:
         return b"data: " + self.error(status, code, message) + b"\n\n"
+
+
+def _deployment(path: str) -> str:
+    found = _DEPLOYMENT.search(path)
+    return found[0] if found else ""
 
 
 def _usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -74,6 +74,14 @@ def test_a_models_upstream() -> None:
     assert "alternating_roles" not in ask.model.quirks
 
 
+def test_azures_deployment_is_the_model_where_the_body_names_none() -> None:
+    path = "/openai/deployments/gpt-4o/chat/completions"
+    assert (asked(path, {"messages": []}).client_model, asked(path, {"messages": []}).model.known) == ("gpt-4o", True)
+    assert asked(path, {"model": "gpt-4.1", "messages": []}).client_model == "gpt-4.1"
+    own = asked("/openai/deployments/some-of-ours/chat/completions", {"messages": []})
+    assert (own.upstream, own.client_model) == ("some", "some-of-ours")
+
+
 @pytest.mark.parametrize("model", [None, 7, {"a": 1}, ""])
 def test_model_that_is_none(model: Any) -> None:
     ask = asked("/v1/chat/completions", {"model": model, "messages": []})

@@ -53,7 +53,8 @@ def routed(path: str, *upstreams: dict[str, Any], anthropic: bool = False) -> tu
         ("/v1/models/gemini-2.5-pro:streamGenerateContent", "gemini", "gemini", "gemini-2.5-pro"),
         ("/models/gemini-2.5-pro:generateContent", "gemini", "gemini", "gemini-2.5-pro"),
         ("/v1beta/models/gemini-2.5-pro%3AgenerateContent", "gemini", "gemini", "gemini-2.5-pro"),
-        ("/openai/deployments/my-gpt/chat/completions", "openai", "openai-chat", ""),
+        ("/openai/deployments/my-gpt/chat/completions", "openai", "openai-chat", "my-gpt"),
+        ("/openai/deployments/my%20gpt/chat/completions", "openai", "openai-chat", "my gpt"),
     ],
 )
 def test_conversations_go_by_their_format(path: str, upstream: str, form: str, model: str) -> None:

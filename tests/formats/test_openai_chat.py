@@ -507,6 +507,8 @@ def test_question_on_azure_names_its_model_in_the_path() -> None:
         asked("gpt-4o", path, fields={"model": "gpt-4o"})[0] == path
     )  # the client's own: what it is called there, the path says
     assert asked("", path, fields={}) == (path, {"messages": [user("Well?")], "max_tokens": 700})
+    assert asked("prod", path, fields={}) == (path, {"messages": [user("Well?")], "max_tokens": 700})
+    assert asked("cheap", path, fields={})[0] == "/openai/deployments/cheap/chat/completions"
     assert asked("cheap one", path, fields={"model": "gpt-4o"})[0] == "/openai/deployments/cheap%20one/chat/completions"
     assert asked("cheap", "/openai/v1/chat/completions", fields={"model": "gpt-4o"})[0] == "/openai/v1/chat/completions"
 
