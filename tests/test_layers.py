@@ -154,7 +154,7 @@ def dashed(names: list[str]) -> set[str]:
 def test_every_library_is_declared(folder: str, declared: list[str]) -> None:
     sources = (APP.parent / folder).rglob("*.py")
     modules = {name.split(".")[0] for path in sources for name in imported(ast.parse(path.read_text()), "app")}
-    own = {"app", "deploy", "tests"} | {path.stem for path in (APP.parent / "bench").glob("*.py")}
+    own = {"app", "bench", "deploy", "tests"} | {path.stem for path in (APP.parent / "bench").glob("*.py")}
     foreign = modules - sys.stdlib_module_names - own - {"pydantic_core"}  # pydantic's other half, in step with it
     homes = packages_distributions()
     assert {name for name in foreign if dashed(declared).isdisjoint(dashed(homes.get(name, [name])))} == set()

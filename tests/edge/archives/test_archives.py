@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app import archiving
 from app.archive import whole
 from app.cli import cli
 from app.compactor import Compactor
@@ -272,8 +273,6 @@ async def test_a_sink_that_fails_costs_nothing_but_the_archive(
 
 
 async def test_a_sink_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from app import keeping
-
     class Hanging:
         name, addresses = "own", True
 
@@ -284,7 +283,7 @@ async def test_a_sink_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPat
         async def get_archive(self, archive_id: str) -> Archive | None:  # noqa: ARG002
             return None
 
-    monkeypatch.setattr(keeping, "SINK_SECONDS", 0.02)
+    monkeypatch.setattr(archiving, "SINK_SECONDS", 0.02)
     house = house_with(Hanging())
     outcome = await compacted(house)
     assert (outcome.archive, house.witness.archives) == ("", [("own", "TimeoutError")])
