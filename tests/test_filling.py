@@ -15,6 +15,7 @@ import pytest
 from app.compactor import Compactor
 from app.core import tokens
 from app.edge.stores import Guarded, MemoryStore, SqliteStore
+from app.edge.stores.base import StoreOptions
 from app.errors import StoreFailed, SummaryFailed
 from app.filling import Filler
 from app.formats import FORMATS
@@ -134,7 +135,10 @@ class House:
 @asynccontextmanager
 async def house(kind: str, folder: Path, writer: Writer) -> AsyncIterator[House]:
     shared = MemoryStore()
-    made = House((lambda: shared) if kind == "memory" else (lambda: SqliteStore(folder / "shared.db")), writer)
+    made = House(
+        (lambda: shared) if kind == "memory" else (lambda: SqliteStore(folder / "shared.db", StoreOptions(timeout=10))),
+        writer,
+    )
     yield made
     for store in made.stores:
         await store.close()

@@ -22,6 +22,7 @@ from app.edge.archives import open_archives
 from app.edge.archives.base import packed, unpacked
 from app.edge.archives.directory import DirectoryArchives
 from app.edge.stores import SqliteStore
+from app.edge.stores.base import StoreOptions
 from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
 from app.ports import Archive, ArchiveSink
@@ -186,7 +187,7 @@ def test_the_command_line_shows_what_the_sink_holds(url: str | None, tmp_path: P
     config.write_text(json.dumps({"store": {"url": f"sqlite:///{tmp_path}/store.db"}, "archive": {"url": url}}))
 
     async def put() -> None:
-        store = SqliteStore(tmp_path / "store.db")
+        store = SqliteStore(tmp_path / "store.db", StoreOptions(timeout=10))
         await open_archives(url, store).put(ARCHIVE)
         await store.close()
 
