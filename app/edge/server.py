@@ -148,19 +148,19 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
         listener.set_inheritable(True)
         spawn = multiprocessing.get_context("spawn")
 
+        workers: list[_Worker] = []
+        stopping = False
+
         def start() -> SpawnProcess:
             process = spawn.Process(target=_work, args=(settings, file, overrides, listener))
             process.start()
+            if stopping:  # it was told while this one was on its way
+                process.terminate()
             return process
-
-        workers = [_Worker(start) for _ in range(settings.listen.workers)]
-        stopping = False
 
         def pass_on(sig: int, frame: Any) -> None:  # noqa: ARG001
             nonlocal stopping, settings
-            if sig != signal.SIGHUP:
-                stopping = True
-                listener.close()  # the workers have it, and close it when they refuse
+            stopping = stopping or sig != signal.SIGHUP
             if sig == signal.SIGHUP:
                 with contextlib.suppress(ConfigInvalid):  # the workers tell what is wrong
                     settings = read_settings(file, overrides)
@@ -171,6 +171,8 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
 
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(sig, pass_on)
+        for _ in range(settings.listen.workers):
+            workers.append(_Worker(start))
         while True:
             alive = [worker.process for worker in workers if worker.process.is_alive()]
             if stopping and not alive:
@@ -181,6 +183,8 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
                 )
                 raise SystemExit(1)
             multiprocessing.connection.wait([process.sentinel for process in alive], timeout=0.1 if not alive else 1)
+            if stopping:
+                listener.close()  # the workers have it, and close it when they refuse
             for worker in workers:
                 if not stopping:
                     worker.look_after()

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from app.edge import server
-from tests.edge.processes import COMMAND, free_port, process
+from tests.edge.processes import COMMAND, Process, free_port, process
 from tests.edge.talks import Talk
 from tests.edge.upstream.peers import Peer
 from tests.edge.upstream.peers import serve as scripted
@@ -303,6 +303,24 @@ async def test_two_workers_are_one_compactd(tmp_path: Path) -> None:
             assert await compactd.ended() == 0
             assert not [pid for pid in replaced if _alive(pid)]
             assert "Traceback" not in compactd.log.read_text()
+
+
+async def test_workers_that_are_stopped_while_they_start_are_gone(tmp_path: Path) -> None:
+    made = Process(tmp_path, free_port())
+    made.configure(store={"url": "memory://"}, listen={"workers": 3})
+    await made.start()
+    try:
+        async with asyncio.timeout(40):
+            while not (begun := _children(made.running.pid)):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        made.signal(signal.SIGTERM)
+        assert await made.ended() == 0
+    finally:
+        await made.http.aclose()
+        if made.running.returncode is None:
+            made.running.kill()
+    assert not [pid for pid in begun if _alive(pid)]
+    assert "Traceback" not in made.log.read_text()
 
 
 async def _once(url: str, talk: Talk) -> httpx.Response:
