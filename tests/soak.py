@@ -1,7 +1,7 @@
 """A soak: two compactds (one of them with two workers) on one Redis, clients of all formats that come and go, and things that break.
 
-Conversations grow, and some clients leave in the middle of an answer. Now and then a worker is killed and Redis is restarted. What is looked
-for only shows with time: memory that climbs, sockets and leases that stay, a request that the strict provider refuses.
+Conversations grow, and some clients leave in the middle of an answer. Now and then a worker is killed and Redis is restarted. What is
+looked for only shows with time: memory that climbs, sockets and leases that stay, a request that the strict provider refuses.
 
 `python -m tests.soak --minutes 20` prints a line every few seconds and a verdict; its exit code is 1 if anything is wrong.
 """
@@ -127,6 +127,11 @@ def tree(pid: int) -> list[int]:
     return [pid, *(one for child in children for one in tree(int(child)))]
 
 
+def workers(pid: int) -> list[int]:
+    """Without Python's resource tracker, which is a child too."""
+    return [one for one in tree(pid) if "spawn_main" in Path(f"/proc/{one}/cmdline").read_text()]
+
+
 def weight(pid: int) -> tuple[float, int]:
     """MiB and open files of a process and its children."""
     size, files = 0.0, 0
@@ -155,10 +160,8 @@ async def watch(replicas: list[Process], provider: StrictProvider, totals: Total
 async def kill(replica: Process, totals: Totals, chance: random.Random, until: float) -> None:
     while time.monotonic() + KILL < until:
         await asyncio.sleep(KILL)
-        workers = [one for one in tree(replica.running.pid) if "spawn_main" in Path(f"/proc/{one}/cmdline").read_text()]
-        for pid in chance.sample(workers, 1):
-            totals.killed, totals.kills = time.monotonic(), totals.kills + 1
-            os.kill(pid, signal.SIGKILL)
+        totals.killed, totals.kills = time.monotonic(), totals.kills + 1
+        os.kill(chance.choice(workers(replica.running.pid)), signal.SIGKILL)
 
 
 async def restart(redis: RedisServer, totals: Totals, chance: random.Random, until: float) -> None:
@@ -224,13 +227,13 @@ async def soak(minutes: float, clients: int, seed: int, folder: Path) -> list[st
     try:
         async with provider.serve() as url, AsyncExitStack() as stack:
             replicas = []
-            for name, workers in (("one", 2), ("two", 1)):
+            for name, count in (("one", 2), ("two", 1)):
                 (folder / name).mkdir()
-                listen = {"workers": workers, "public_url": "http://compactd.test"}
+                listen = {"workers": count, "public_url": "http://compactd.test"}
                 replica = await stack.enter_async_context(
                     process(folder / name, **sections(url, redis.url), listen=listen)
                 )
-                replica.unkilled = workers == 1  # type: ignore[attr-defined]
+                replica.unkilled = count == 1  # type: ignore[attr-defined]
                 replicas.append(replica)
             idle = [weight(replica.running.pid)[1] for replica in replicas]
             began = time.monotonic()

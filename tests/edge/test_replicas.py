@@ -22,7 +22,8 @@ KEY = "k:" + "A" * 43 + "="
 def policy(strategy: str) -> dict[str, Any]:
     return {
         "name": strategy, "match": {"headers": {"x-of": strategy}}, "strategy": strategy,
-        "trigger_threshold": 1_500, "target_threshold": 900, "clear_at_least": 0, "keep_recent_tool_results": 1, "summary_model": "extractive",
+        "trigger_threshold": 1_500, "target_threshold": 900, "clear_at_least": 0,
+        "keep_recent_tool_results": 1, "summary_model": "extractive",
     }  # fmt: skip
 
 

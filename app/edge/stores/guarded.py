@@ -223,8 +223,7 @@ class Guarded:
         begun = time.perf_counter()
         try:
             with self._tracer.span("store", op=op):
-                async with asyncio.timeout(patience(self._timeout, op, *values)):
-                    return await call()
+                return await _in_time(call(), patience(self._timeout, op, *values) * GRACE)
         except TooLarge:
             raise
         except Exception as error:

@@ -139,10 +139,12 @@ class TestBounds:
 
         here.store.ping = ping  # type: ignore[method-assign]
         begun = time.monotonic()
-        with pytest.raises(StoreFailed, match="ping: TimeoutError"):
-            await here.guarded.ping()
-        assert time.monotonic() - begun < 1
-        stubborn.set()
+        try:
+            with pytest.raises(StoreFailed, match="ping: TimeoutError"):
+                await here.guarded.ping()
+            assert time.monotonic() - begun < 1
+        finally:
+            stubborn.set()
 
     @pytest.mark.parametrize("op", CALLS)
     async def test_a_call_that_goes_well_is_not_degraded(self, here: Setting, op: str) -> None:
