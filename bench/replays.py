@@ -28,6 +28,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from estimates import PATHS, Request, Silent, conversations, recordings
+from wordings import instructed, rewritten
+
 from app.compactor import Compactor
 from app.core import tokens
 from app.core.view import EntryCache, Note, chain, raw_bytes
@@ -39,8 +42,6 @@ from app.formats.reading import Reader, open_body
 from app.registry import Registry
 from app.request import Ask
 from app.settings import Policy
-from bench.estimates import PATHS, Request, Silent, conversations, recordings
-from bench.wordings import instructed, rewritten
 from tests.strict import VIOLATIONS
 
 STRATEGIES = {

@@ -34,7 +34,9 @@ UPSTREAM_FAILURES = (
 )  # fmt: skip
 FAULTS = ("decide", "gate", "loop", "prepare", "quarantine", "reception", "relay", "settle", "spent")
 SOURCES = ("usage", "provider", "tiktoken", "approximate")
-REJECTIONS = ("invalid_request", "binds_thinking")
+EITHER_WAY = "original_too"
+"""The class of rejections that say nothing about the compaction."""
+REJECTIONS = ("invalid_request", "binds_thinking", EITHER_WAY)
 """Classes of refusal: the quirks that a format learns from one, and all others."""
 STORE_OPS = tuple(name for name in vars(Store) if not name.startswith("_") and name != "close")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from app.edge.metrics import UPSTREAM_FAILURES, Metrics, status
+from app.edge.metrics import EITHER_WAY, UPSTREAM_FAILURES, Metrics, status
 from app.edge.prices import Savings
 from app.formats.base import Usage
 from app.request import Outcome
@@ -183,6 +183,9 @@ class RequestRecorder:
 
     def rejected(self, format_name: str, kind: str) -> None:
         self.metrics.of(self.metrics.rejections, format_name, kind).inc()
+        if kind == EITHER_WAY:
+            self._log.info("refused_either_way", format=format_name, action="gave the refusal to the client")
+            return
         self._log.warning(
             "provider_rejected_compacted_request", format=format_name, kind=kind, action="sent the original"
         )

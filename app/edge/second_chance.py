@@ -21,6 +21,7 @@ from app.core import jsonspan
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange
 from app.edge.forwarding import ask_upstream, failure
+from app.edge.metrics import EITHER_WAY
 from app.edge.record import RequestRecorder
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable, UpstreamFailed
@@ -31,8 +32,6 @@ from app.thinking import QUIRK
 LONGEST_REFUSAL = 1 << 20
 """Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
 REFUSALS = frozenset({400, 413, 422})
-EITHER_WAY = "original_too"
-"""The class of rejections that say nothing about the compaction."""
 HOPELESS_SECONDS, HOPELESS = 600, 4_096
 """How long, and how many, requests are remembered that were refused either way: clients try the same one again a few times."""
 

@@ -9,14 +9,14 @@ import pytest
 
 from app.core.view import Facts
 from app.formats import FORMATS
-from bench.estimates import PATHS, Request
-from bench.replays import Player, Tally, chained, everywhere
-from bench.wordings import rewritten
 from tests.contract.scripts import WRITERS, script
 from tests.strict import VIOLATIONS
 
 
-def requests(form: str, seed: int, rounds: int = 12) -> list[Request]:
+def requests(form: str, seed: int, rounds: int = 12) -> list[Any]:
+    """A scripted conversation, request by request."""
+    from estimates import PATHS, Request
+
     path, model = PATHS[form]
     head: dict[str, Any] = {"model": model} if model else {}
     history = FORMATS[form].history
@@ -28,6 +28,8 @@ def requests(form: str, seed: int, rounds: int = 12) -> list[Request]:
 
 @pytest.mark.parametrize("own", FORMATS)
 def test_all_formats_say_the_same(own: str) -> None:
+    from replays import everywhere
+
     for seed in range(6):
         given = requests(own, seed)
         for name, what, found in everywhere([("x", given)]):
@@ -50,6 +52,8 @@ def _shape(facts: list[Facts]) -> tuple[int, list[str], int]:
 
 
 def test_what_is_broken_is_mended() -> None:
+    from wordings import rewritten
+
     lost = [
         {"role": "assistant", "content": "I begin."},
         {"role": "tool", "tool_call_id": "z", "content": "whose?"},
@@ -64,6 +68,8 @@ def test_what_is_broken_is_mended() -> None:
 
 
 async def test_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from replays import Player, Tally
+
     given = requests("openai-chat", 3, rounds=30)
     sound, tally = Tally(), Tally()
     await Player().play("x", given, "tool_result_clearing", sound)
@@ -80,6 +86,8 @@ async def test_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_histories_are_chained_by_fingerprint() -> None:
+    from replays import chained
+
     given = requests("anthropic-messages", 1)
     assert chained(given) == (len(given) - 1, len(given) - 1)
     given[-1].body["messages"][1] = {"role": "assistant", "content": "I never said that."}

@@ -229,18 +229,24 @@ def test_a_fault_is_told_without_its_text(recorder: RequestRecorder, log: LogCap
 
 def test_other_things_that_are_told(recorder: RequestRecorder, log: LogCapture) -> None:
     recorder.rejected("gemini", "invalid_request")
+    recorder.rejected("gemini", "original_too")
     recorder.overflowed("gemini")
     recorder.archived("store", "ok")
     recorder.archived("s3", "TimeoutError")
     recorder.store_seconds("lookup", 0.25)
     recorder.store_error("lookup")
     assert sample(recorder, "rejections_total", format="gemini", **{"class": "invalid_request"}) == 1
+    assert sample(recorder, "rejections_total", format="gemini", **{"class": "original_too"}) == 1
     assert sample(recorder, "overflows_total", format="gemini") == 1
     assert sample(recorder, "archives_total", sink="store", result="ok") == 1
     assert sample(recorder, "archives_total", sink="s3", result="failed") == 1
     assert sample(recorder, "store_seconds_sum", op="lookup") == 0.25
     assert sample(recorder, "store_errors_total", op="lookup") == 1
-    assert [entry["event"] for entry in log.entries] == ["provider_rejected_compacted_request", "archive_failed"]
+    assert [entry["event"] for entry in log.entries] == [
+        "provider_rejected_compacted_request",
+        "refused_either_way",
+        "archive_failed",
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -163,7 +163,7 @@ async def test_no_word_of_a_user_and_no_secret_is_where_it_must_not_be(
         "replayed",
         "own_strategy_failed",
         "ValueError",
-        "provider_rejected_compacted_request",
+        "refused_either_way",
         "not_json",
         "502",
     )
