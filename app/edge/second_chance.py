@@ -3,7 +3,11 @@
 Refused as malformed, though the client's own request might not have been: the client's own is sent instead. Where that is refused as well,
 something else is wrong (no credit left, a parameter, a content filter): what was made of the request stays good, and the same request,
 should it come again, goes out as it is at once. Refused as too long: it is compacted (more), with the window that the provider names.
-Everything else (rate limits, refusals, faults) is the client's to see, exactly as it came: agents read the wording.
+Reasoning that was made behind a compacted prefix fits no other (AB1): where the client's own request is refused for it, the provider is
+asked to drop it. Everything else (rate limits, refusals, faults) is the client's to see, exactly as it came: agents read the wording.
+
+So a request goes out three times at the very most: compacted, as the client wrote it, and without such reasoning. The last two can't be
+one, since a provider may take the client's own and not know that wish.
 """
 
 from __future__ import annotations
@@ -42,14 +46,20 @@ class SecondChance:
         self._compactor = compactor
         self._recorder = recorder
         self._hopeless: dict[bytes, float] = {}
+        self._displaced: set[tuple[str, str]] = set()
+        """sessions (tenant, name) whose history holds reasoning that fits no other prefix than a compacted one"""
 
     def spare(self, exchange: Exchange) -> None:
-        """A request that was refused either way a moment ago goes out as the client wrote it: one refusal is enough."""
-        if self._hopeless and exchange.outcome is not None and exchange.changed:
-            until = self._hopeless.get(_digest(exchange), 0.0)
-            if until > time.monotonic():
-                exchange.outcome = exchange.outcome.undone("rejected")
-                exchange.restore()
+        """One refusal is enough: a request that was refused either way a moment ago goes out as the client wrote it, and one whose history
+        was refused for its reasoning asks at once to have that dropped."""
+        ask, outcome = exchange.ask, exchange.outcome
+        if ask is None or outcome is None:
+            return
+        if self._hopeless and exchange.changed and self._hopeless.get(_digest(exchange), 0.0) > time.monotonic():
+            exchange.outcome = outcome.undone("rejected")
+            exchange.restore()
+        if self._displaced and not exchange.changed and (ask.tenant, outcome.session) in self._displaced:
+            self._drop(exchange, ask, outcome)
 
     async def answer(self, exchange: Exchange, response: httpx.Response) -> httpx.Response:
         """The answer to give to the client: this one, or that to a better request."""
@@ -99,6 +109,7 @@ class SecondChance:
         outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
         assert ask is not None
+        self._displaced.discard((ask.tenant, outcome.session))
         exchange.outcome = outcome.undone("rejected")
         exchange.restore()
         response, again = await ask_upstream(self._client, exchange), None
@@ -122,24 +133,34 @@ class SecondChance:
     async def _out_of_place(
         self, exchange: Exchange, ask: Ask, response: httpx.Response, said: bytes | None
     ) -> httpx.Response | None:
-        """Reasoning that was made behind a compacted prefix fits no other (AB1), so the client's own request is refused once it goes out
-        as it is: the provider is asked to drop that reasoning. None: that is not what is wrong, or can't be helped."""
-        form, outcome = FORMATS[ask.format], exchange.outcome
-        if exchange.changed or outcome is None or said is None or form.lesson(response.status_code, said) != QUIRK:
+        """The answer without the reasoning that fits nowhere else. None: that is not what is wrong, or can't be helped."""
+        outcome = exchange.outcome
+        if exchange.changed or outcome is None or said is None or ask.policy.mode == "observe":
             return None
-        binding = form.binding(ask.opened.fields)
-        if binding.way != "ask" or ask.policy.thinking_binding != "drop_block":
+        if FORMATS[ask.format].lesson(response.status_code, said) != QUIRK or not self._drop(exchange, ask, outcome):
             return None
         exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK)
-        exchange.body = jsonspan.edit(ask.opened.body, binding.edits)
-        exchange.length = len(exchange.body)
-        exchange.outcome = replace(outcome, reason="bound_reasoning_dropped", beta=binding.beta)
         again = await ask_upstream(self._client, exchange)
         if again.status_code not in REFUSALS:
+            if len(self._displaced) >= HOPELESS:
+                self._displaced.clear()
+            if outcome.session:
+                self._displaced.add((ask.tenant, outcome.session))
             return again
         await again.aclose()
         exchange.outcome = outcome
         return None
+
+    @staticmethod
+    def _drop(exchange: Exchange, ask: Ask, outcome: Outcome) -> bool:
+        """The client's own request that asks to have reasoning dropped which does not fit; False where it can't or may not ask."""
+        binding = FORMATS[ask.format].binding(ask.opened.fields)
+        if binding.way != "ask" or ask.policy.thinking_binding != "drop_block":
+            return False
+        exchange.body = jsonspan.edit(ask.opened.body, binding.edits)
+        exchange.length = len(exchange.body)
+        exchange.outcome = replace(outcome, reason="bound_reasoning_dropped", beta=binding.beta)
+        return True
 
     async def _learn(self, exchange: Exchange, ask: Ask, outcome: Outcome, status: int, said: bytes) -> None:
         """What the provider refused must not be sent again."""

@@ -311,11 +311,17 @@ async def test_reasoning_that_was_made_behind_a_compaction_is_dropped_where_that
         talk.ask("And now?")
         asked = len(provider.requests)
         provider.reject = refusing()
-        answer = await proxy.ask(talk.request(**more))
+        request = talk.request(**more)
+        answer = await proxy.ask(request)
         assert labels(answer) == (200, "failed", "bound_reasoning_dropped")
-    compacted_one, own, dropping = provider.requests[asked:]
+        for number in range(3):
+            talk.heard(json.loads(answer.body))
+            answer = await proxy.ask(talk.ask(f"And {number}?").request(**more))
+            assert (answer.status, answer["x-compactd-reason"]) == (200, "bound_reasoning_dropped")
+    compacted_one, own, dropping, *later = provider.requests[asked:]
+    assert [seen.status for seen in later] == [200] * 3  # known by then
     assert (compacted_one.status, own.status, dropping.status) == (400, 400, 200)
-    assert own.raw == talk.request(**more).partition(b"\r\n\r\n")[2]
+    assert own.raw == request.partition(b"\r\n\r\n")[2]
     assert dropping.body is not None
     assert dropping.body["thinking"]["block_binding"] == {"prefix_mismatch_behavior": "drop_block"}
     assert {**dropping.body, "thinking": more["thinking"]} == own.body
