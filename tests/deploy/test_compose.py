@@ -43,7 +43,7 @@ def test_what_is_mounted_is_there() -> None:
     for service in services(STACK).values():
         for source in mounts(service).values():
             assert (ROOT / source).exists()
-    assert mounts(services(STACK)["compactd"]) == {"/etc/compactd/compactd.yaml": "./config/compactd.yaml"}
+    assert mounts(services(STACK)["compactd"]) == {"/etc/compactd": "./config"}
     assert "COMPACTD_CONFIG=/etc/compactd/compactd.yaml" in DOCKERFILE
 
 

@@ -23,6 +23,7 @@ from app.cli import cli
 from app.edge.metrics import Metrics
 from app.main import App
 from app.settings import Settings, load
+from deploy.prometheus import operator
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -139,6 +140,10 @@ async def test_probes_and_scrapes_ask_for_paths_that_answer() -> None:
             assert (await http.get(path)).status_code == 200
 
 
+def test_the_operators_rules_are_those_that_are_tested() -> None:
+    assert operator.FILE.read_text() == operator.manifest(), "run python -m deploy.prometheus.operator"
+
+
 def test_it_scales_on_a_metric_that_exists() -> None:
     patch = yaml.safe_load(parts("monitoring/kustomization.yaml")[0]["patches"][0]["patch"])
     name = patch[0]["value"]["pods"]["metric"]["name"]
@@ -217,7 +222,14 @@ def test_redis_is_many_pods_on_one_store() -> None:
     ]
     assert store[0]["valueFrom"] == {"secretKeyRef": {"name": "compactd", "key": "COMPACTD_STORE__URL"}}
     assert [metric["type"] for metric in made["HorizontalPodAutoscaler"]["spec"]["metrics"]] == ["Resource", "Pods"]
-    assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Service", "ServiceAccount"} <= set(made)
+    assert {
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+        "ServiceMonitor",
+        "PrometheusRule",
+        "Service",
+        "ServiceAccount",
+    } <= set(made)
 
 
 def test_sidecar_changes_nothing_of_the_agent_but_its_pod() -> None:
