@@ -110,6 +110,7 @@ class Story:
         self.errors += outcome.result == "failed"
         self.away += outcome.reason == "store_unavailable"
         self.lost += missing(talk, outcome)
+        await replica.compactor.settle(outcome, 900)
         return outcome
 
 
@@ -145,7 +146,6 @@ async def cell(place: Place, fault: Fault, phase: str) -> Cell:
     story, down = Story(chatter()), False
     try:
         first = await story.ask(a)
-        await a.compactor.settle(first, 900)
         if phase == "quarantine":
             await a.compactor.reject(first)
         assert trigger.on, f"no request comes to {phase}"

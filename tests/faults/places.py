@@ -109,7 +109,7 @@ def unlock(place: File) -> None:
 
 def hang(place: File) -> None:
     for store in place.opened:
-        store._worker.submit(partial(time.sleep, TIMEOUT * 5))
+        store._worker.submit(partial(time.sleep, TIMEOUT * 12))
 
 
 def damage(place: File) -> None:
