@@ -52,10 +52,27 @@ def admitted(settings: Settings, headers: Headers) -> Denied | None:
 
 
 def _loopback(url: str) -> bool:
+    return _hostname(url) in LOOPBACK
+
+
+def _hostname(url: str) -> str | None:
     try:
-        return urlsplit(url).hostname in LOOPBACK
+        return urlsplit(url).hostname
     except ValueError:
+        return None
+
+
+def at_home(settings: Settings, headers: Headers) -> bool:
+    """Did this request come to a name of ours, and from no web page but our own? Asked where nobody needs a key though one is spent: a page
+    in a browser on this machine may send what it likes, and with a name of its own that points here (DNS rebinding) even read the answer.
+    Applications in browser clothes have an origin of their own kind (`app://…`), which no page can take."""
+    names = LOOPBACK | {urlsplit(settings.public_base).hostname}
+    if _hostname(f"http://{headers.get('host', 'localhost')}") not in names:
         return False
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    return origin != "null" and (not origin.startswith(("http://", "https://")) or _hostname(origin) in names)
 
 
 def from_elsewhere(headers: Headers) -> bool:

@@ -22,8 +22,13 @@ class ClientGone(Exception):
     """The client closed its connection."""
 
 
-async def take_body(receive: Receive, limit: int) -> tuple[list[bytes], bool]:
-    """The request body in chunks, and whether that is all of it: over `limit` bytes the rest is left to be streamed."""
+def _always(size: int) -> bool:  # noqa: ARG001
+    return True
+
+
+async def take_body(receive: Receive, limit: int, room: Callable[[int], bool] = _always) -> tuple[list[bytes], bool]:
+    """The request body in chunks, and whether that is all of it: over `limit` bytes the rest is left to be streamed, and so it is where
+    there is no `room` for a chunk of so many bytes."""
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -31,12 +36,13 @@ async def take_body(receive: Receive, limit: int) -> tuple[list[bytes], bool]:
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk = message.get("body", b"")
+        fits = room(len(chunk))
         if chunk:
             chunks.append(chunk)
             size += len(chunk)
         if not message.get("more_body", False):
             return chunks, True  # perhaps over the limit by a little: whoever looks into it, looks at that first
-        if size > limit:
+        if size > limit or not fits:
             return chunks, False
 
 

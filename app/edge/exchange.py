@@ -63,6 +63,8 @@ class Exchange:
     """whose key of ours came with it"""
     ask: Ask | None = None
     outcome: Outcome | None = None
+    held: int = 0
+    """bytes of its body that were taken into memory"""
     raw: bytes = b""
     body: bytes | AsyncIterator[bytes] = b""
     length: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import replace
 
+from app.edge.access import at_home
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange, Refused
 from app.edge.headers import credentials, credentials_hash, digest, session_name
@@ -14,7 +15,7 @@ from app.formats import FORMATS
 from app.formats.base import Target
 from app.formats.reading import open_body
 from app.request import Ask
-from app.settings import Policy
+from app.settings import Client, Policy
 
 _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature", "x-amz-content-sha256"})
 """Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
@@ -37,23 +38,47 @@ def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
         raise Refused(503, "too_many_requests_inflight", "compactd is at `limits.max_inflight`; try again later.")
 
 
+def recognised(exchange: Exchange, route: Route, target: Target) -> None:
+    """Refuse a stranger before its body is taken in, where every upstream that it could be for asks for a key of ours."""
+    wiring = exchange.wiring
+    upstreams = wiring.settings.upstreams
+    meant = [upstreams[route.upstream], *(one for one in upstreams.values() if target.format in one.formats)]
+    if wiring.keys and all(one.brings_credentials for one in meant) and not _holders(exchange):
+        raise _stranger()
+
+
 def authenticate(exchange: Exchange, upstream: str) -> None:
     """Where compactd brings the credentials, the client has to bring a key of `auth`, one good for this upstream. Where it does not, such a
     key has no business: the provider must not learn it."""
     wiring = exchange.wiring
+    brings = wiring.settings.upstreams[upstream].brings_credentials
     if not wiring.keys:
+        if brings and not at_home(wiring.settings, exchange.headers):
+            raise Refused(
+                403, "not_at_home", "compactd adds a key here and asks for none, so it serves this machine's own programs under a "
+                "loopback name only. Use 127.0.0.1, list clients' keys in `auth.keys`, or set `listen.public_url` to that name.",
+            )  # fmt: skip
         return
-    given = [digest(key) for key in credentials(exchange.headers, exchange.scope["query_string"])]
-    known = [client for key, client in wiring.keys if any([hmac.compare_digest(key, one) for one in given])]
-    if not wiring.settings.upstreams[upstream].brings_credentials:
-        if known:
+    holders = _holders(exchange)
+    if not brings:
+        if holders:
             raise Refused(401, "own_key", "This is a key of compactd's own; here the provider's own key is needed.")
         return
-    if not known:
-        raise Refused(401, "unknown_key", "Send one of compactd's own keys (`auth`) where the provider's key would go.")
-    exchange.holder = known[0]
-    if exchange.holder and exchange.holder.upstreams and upstream not in exchange.holder.upstreams:
+    if not holders:
+        raise _stranger()
+    exchange.holder = holder = holders[0]
+    if holder and holder.upstreams and upstream not in holder.upstreams:
         raise Refused(403, "upstream_not_allowed", "This key is not good for this upstream (`auth.clients`).")
+
+
+def _holders(exchange: Exchange) -> list[Client | None]:
+    """Whose keys came with the request; None stands for one of `auth.keys`. All are compared, each in constant time."""
+    given = [digest(key) for key in credentials(exchange.headers, exchange.scope["query_string"])]
+    return [client for key, client in exchange.wiring.keys if any([hmac.compare_digest(key, one) for one in given])]
+
+
+def _stranger() -> Refused:
+    return Refused(401, "unknown_key", "Send one of compactd's own keys (`auth`) where the provider's key would go.")
 
 
 def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from app.edge.exchange import Exchange, Receive, Refused, Send, Wiring
 from app.edge.forwarding import ask_upstream, failure
 from app.edge.headers import Headers, returned
 from app.edge.keepalive import kept_alive
-from app.edge.reception import admit, ask_of, authenticate
+from app.edge.reception import admit, ask_of, authenticate, recognised
 from app.edge.record import RequestRecorder
 from app.edge.routing import Route
 from app.edge.second_chance import SecondChance
@@ -50,6 +51,7 @@ class Relay:
         self.draining = False  # told by /readyz
         self.refusing = False
         self.inflight = 0
+        self.held = 0
         self._client = client
         self._compactor = compactor
         self._recorder = recorder
@@ -81,6 +83,7 @@ class Relay:
                 )
         finally:
             self.inflight -= 1
+            self.held -= exchange.held
             self._recorder.end(exchange.record, exchange.outcome)
             if exchange.journey is not None:
                 exchange.journey.end()
@@ -100,15 +103,23 @@ class Relay:
             await self._unseen(exchange, route, [])
             return
         exchange.record.format = route.target.format
-        chunks, whole = await take_body(exchange.receive, exchange.wiring.settings.limits.max_body_bytes)
+        recognised(exchange, route, route.target)
+        limit = exchange.wiring.settings.limits.max_body_bytes
+        chunks, whole = await take_body(exchange.receive, limit, partial(self._hold, exchange))
         if not whole:
-            exchange.record.reason = "too_large"
+            exchange.record.reason = "too_large" if exchange.held > limit else "no_room"
             await self._unseen(exchange, route, chunks)
             return
         exchange.raw = exchange.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         exchange.length = len(exchange.raw)
         exchange.client.body_complete()
         await exchange.client.during(self._conversation(exchange, route, route.target))
+
+    def _hold(self, exchange: Exchange, size: int) -> bool:
+        """Count what is taken into memory; False where that is more than there is room for."""
+        exchange.held += size
+        self.held += size
+        return self.held <= exchange.wiring.settings.limits.max_held_bytes
 
     async def _conversation(self, exchange: Exchange, route: Route, target: Target) -> None:
         """Let the compactor decide, forward, hand the answer back."""

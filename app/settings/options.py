@@ -225,6 +225,10 @@ class Limits(BaseModel):
     """Bytes. A longer request body is passed through without being looked at; so is one that would be longer than
     this once decompressed."""
 
+    max_held_bytes: Positive = 1073741824
+    """Bytes of request bodies that one worker holds at the same time. While there is no room, requests are passed through without being
+    looked at."""
+
     max_header_bytes: Positive = 65536
     """Bytes of a request's line and headers together. More is refused."""
 

@@ -76,8 +76,11 @@ def policies(**more: Any) -> list[dict[str, Any]]:
     return [{"name": "default", "strategy": "sliding_window", "trigger_threshold": TRIGGER, **more}]
 
 
-async def post(proxy: Running, form: str, data: bytes, *lines: str, query: str = "", path: str = "") -> Answer:
-    return await proxy.ask(request("POST", (path or PATHS[form]) + query, *(lines or KEYS[form]), body=data))
+async def post(
+    proxy: Running, form: str, data: bytes, *lines: str, query: str = "", path: str = "", host: str = "compactd.test"
+) -> Answer:
+    asked = request("POST", (path or PATHS[form]) + query, *(lines or KEYS[form]), body=data)
+    return await proxy.ask(asked.replace(b"compactd.test", host.encode(), 1))
 
 
 def counts(provider: StrictProvider) -> list[Seen]:
@@ -289,7 +292,9 @@ async def test_own_key_and_no_key_of_the_clients() -> None:
     async with provider.serve() as url:
         upstream = {"base_url": url, "formats": list(FORMATS), "api_key": "ours"}
         async with compactd(configured(url, policies=policies(), upstreams={"provider": upstream})) as proxy:
-            answer = await post(proxy, form, body(form, BELOW), "x-goog-api-key: theirs", query="?key=theirs&x=1")
+            answer = await post(
+                proxy, form, body(form, BELOW), "x-goog-api-key: theirs", query="?key=theirs&x=1", host="localhost"
+            )
             assert answer["x-compactd-count-source"] == "provider"
     asked = counts(provider)[0]
     assert (asked.header("x-goog-api-key"), asked.query) == ("ours", "x=1")

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from tests.edge.upstream.peers import Peer, answers, response, serve
-from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, request, taken
+from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, request, taken, until
 
 CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, mtime=0),
@@ -238,3 +238,34 @@ async def test_10_mb_answers() -> None:
 
 def _rss() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def test_bodies_beyond_what_there_is_room_for_pass_unseen() -> None:
+    """All requests together take so much memory and no more; none is refused for it."""
+    got: list[Taken] = []
+
+    async def provider(peer: Peer) -> None:
+        while True:
+            got.append(await taken(peer))
+            await peer.send(response(b"{}"))
+
+    half = json.dumps({"messages": [{"role": "user", "content": "x" * 60_000}]}).encode()
+    limits = {"max_held_bytes": 100_000}
+    async with serve(provider) as server, compactd(configured(server.url, limits=limits)) as proxy:
+        waiting = await proxy.connect()
+        data = request("POST", PATHS["openai-chat"], body=half)
+        await waiting.send(data[:-1])
+        await until(lambda: proxy.app.relay.held > 50_000)
+        asked = request("POST", PATHS["openai-chat"], "transfer-encoding: chunked", length=False)
+        late = await proxy.connect()
+        await late.send(asked, b"%x\r\n%b\r\n" % (len(half), half))
+        await until(lambda: proxy.app.relay.held > 100_000)
+        await late.send(chunks([half]))
+        answer = await late.answer()
+        assert (answer.status, answer.told) == (200, ("passed", "no_room"))
+        await waiting.send(data[-1:])
+        assert (await waiting.answer()).told[0] == "passed"
+        assert (await proxy.ask(data)).told == ("passed", "below_threshold")
+        await until(lambda: not proxy.app.relay.inflight)
+        assert proxy.app.relay.held == 0
+    assert [one.body for one in got] == [half * 2, half, half]

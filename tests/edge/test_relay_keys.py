@@ -9,7 +9,7 @@ import pytest
 
 from app.formats import FORMATS
 from tests.edge.upstream.peers import Peer, response, serve
-from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, request, taken
+from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, request, taken, until
 
 BODIES = {
     "openai-chat": {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]},
@@ -238,3 +238,60 @@ async def test_a_key_of_ours_never_reaches_a_provider(key: str) -> None:
         got, answer = await asked_as(key, target)
         assert (got, answer.status) == ([], 401)
         assert "own_key" in json.dumps(json.loads(answer.body))
+
+
+# Without keys, on a loopback address: whoever can connect spends the key, and that includes pages in a browser
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (["host: 127.0.0.1:8787"], 200),
+        (["host: LOCALHOST"], 200),
+        (["host: [::1]:8787"], 200),
+        (["host: llm.example.com"], 200),  # listen.public_url
+        (["host: 127.0.0.1:8787", "origin: http://localhost:3000"], 200),
+        (["host: 127.0.0.1:8787", "origin: app://chat"], 200),
+        (["host: evil.test:8787"], 403),  # DNS rebinding
+        (["host: evil.test:8787", "origin: http://evil.test:8787"], 403),
+        (["host: 127.0.0.1:8787", "origin: http://evil.test"], 403),
+        (["host: 127.0.0.1:8787", "origin: https://localhost.evil.test"], 403),
+        (["host: 127.0.0.1:8787", "origin: null"], 403),
+        (["host: ["], 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_no_web_page_can_spend_a_key_that_nobody_is_asked_for(lines: list[str], status: int, method: str) -> None:
+    got: list[Taken] = []
+
+    async def provider(peer: Peer) -> None:
+        while True:
+            got.append(await taken(peer))
+            await peer.send(response(b"{}"))
+
+    async with serve(provider) as server:
+        upstreams = {"provider": {"base_url": server.url, "formats": list(FORMATS), "api_key": OWN}}
+        settings = configured("", upstreams=upstreams, listen={"public_url": "https://llm.example.com/x"})
+        async with compactd(settings) as proxy:
+            path, body = (PATHS["openai-chat"], b'{"messages": []}') if method == "POST" else ("/v1/files", b"")
+            data = request(method, path, *lines, body=body).replace(b"host: compactd.test\r\n", b"", 1)
+            answer = await proxy.ask(data)
+    assert (answer.status, len(got)) == (status, int(status == 200))
+    assert ("not_at_home" in answer.body.decode()) == (status == 403)
+
+
+async def test_a_stranger_is_refused_before_its_body_has_come() -> None:
+    """Only a body tells the model, and so perhaps another upstream; where all of them ask for a key, nobody waits for it."""
+    upstreams = {
+        "paid": {"base_url": "http://127.0.0.1:9", "formats": ["openai-chat"], "api_key": OWN},
+        "open": {"base_url": "http://127.0.0.1:9", "formats": ["gemini"]},
+    }
+    head = "POST {} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n{{"
+    async with compactd(configured("", upstreams=upstreams, auth={"keys": [CLIENT]})) as proxy:
+        client = await proxy.connect()
+        await client.send(head.format(PATHS["openai-chat"]).encode())
+        assert (await client.answer()).status == 401
+        assert proxy.app.relay.held == 0
+        client = await proxy.connect()
+        await client.send(head.format(f"/open{PATHS['openai-chat']}").encode())
+        await until(lambda: proxy.app.relay.held == 1)
