@@ -12,6 +12,7 @@ import hmac
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,6 @@ from app.edge.bodies import ClientGone, take_body
 from app.edge.headers import Headers, digest, without_bearer
 from app.settings import Settings
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """What proxies say for whom they ask: then the asker is not on this machine."""
 PAGE = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -52,7 +52,12 @@ def admitted(settings: Settings, headers: Headers) -> Denied | None:
 
 
 def _loopback(url: str) -> bool:
-    return _hostname(url) in LOOPBACK
+    """Is this host this machine by its very name? Of an address a browser asks no DNS, so nobody can point it elsewhere."""
+    name = _hostname(url)
+    try:
+        return name == "localhost" or ip_address(name or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _hostname(url: str) -> str | None:
@@ -66,13 +71,16 @@ def at_home(settings: Settings, headers: Headers) -> bool:
     """Did this request come to a name of ours, and from no web page but our own? Asked where nobody needs a key though one is spent: a page
     in a browser on this machine may send what it likes, and with a name of its own that points here (DNS rebinding) even read the answer.
     Applications in browser clothes have an origin of their own kind (`app://…`), which no page can take."""
-    names = LOOPBACK | {urlsplit(settings.public_base).hostname}
-    if _hostname(f"http://{headers.get('host', 'localhost')}") not in names:
+
+    def ours(url: str) -> bool:
+        return _loopback(url) or _hostname(url) == _hostname(settings.public_base)
+
+    if not ours(f"http://{headers.get('host', 'localhost')}"):
         return False
     origin = headers.get("origin")
     if origin is None:
         return True
-    return origin != "null" and (not origin.startswith(("http://", "https://")) or _hostname(origin) in names)
+    return origin != "null" and (not origin.startswith(("http://", "https://")) or ours(origin))
 
 
 def from_elsewhere(headers: Headers) -> bool:

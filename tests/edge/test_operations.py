@@ -122,7 +122,15 @@ async def test_without_a_token_only_loopback_names_are_answered(path: str, base:
 
 
 @pytest.mark.parametrize(
-    "base", ["http://127.0.0.1:8787", "http://localhost", "http://localhost:1", "http://[::1]:8787", "http://[::1]"]
+    "base",
+    [
+        "http://127.0.0.1:8787",
+        "http://localhost",
+        "http://localhost:1",
+        "http://[::1]:8787",
+        "http://[::1]",
+        "http://127.0.0.5",
+    ],
 )
 async def test_loopback_names(base: str) -> None:
     async with client(app(), base) as http:
