@@ -17,7 +17,7 @@ from typing import Any
 from app import counting
 from app.archiving import Archivist
 from app.core import jsonspan, rules, tokens
-from app.core.view import EntryCache, View, chain, raw_bytes, size_of
+from app.core.view import Chains, EntryCache, View, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.media import media_cost
@@ -58,6 +58,7 @@ class Compactor:
         self._recorder = recorder
         self._shaping = Shaping()
         self._cache = EntryCache()
+        self._chains = Chains()
         self._readers: dict[tuple[str, str, frozenset[str]], Reader] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
 
@@ -232,7 +233,9 @@ class Compactor:
 
     def _context(self, ask: Ask, reader: Reader, view: View) -> Context:
         # What an observing policy settles must never be replayed by one that is on.
-        links = chain(ask.tenant + (" observe" if ask.policy.mode == "observe" else ""), ask.format, view.entries)
+        links = self._chains.chain(
+            ask.tenant + (" observe" if ask.policy.mode == "observe" else ""), ask.format, view.entries
+        )
         first = next((at for at, entry in enumerate(view.entries) if entry.facts.role != "system"), len(view) - 1)
         return Context(ask, reader, view, view, links, ask.session or links[first].hex()[:24])
 

@@ -142,12 +142,39 @@ def known_entries(raws: Sequence[Slice], seed: int, cache: EntryCache) -> tuple[
 
 def chain(tenant: str, format_name: str, entries: Sequence[Entry]) -> list[bytes]:
     """Chain hashes: element i stands for the first i+1 items of this tenant's conversation in this format."""
-    link = blake2b(f"{tenant}\0{format_name}".encode(), digest_size=16).digest()
+    return _linked(blake2b(f"{tenant}\0{format_name}".encode(), digest_size=16).digest(), entries)
+
+
+def _linked(link: bytes, entries: Sequence[Entry]) -> list[bytes]:
+    """The links that follow this one."""
     links = []
     for entry in entries:
         link = blake2b(link + entry.fingerprint, digest_size=16).digest()
         links.append(link)
     return links
+
+
+class Chains:
+    """Chains, with what was linked last time of histories that have only grown since. Bounded."""
+
+    def __init__(self, most: int = 256) -> None:
+        self._most = most
+        self._last: dict[tuple[object, ...], tuple[list[Entry], list[bytes]]] = {}
+
+    def chain(self, tenant: str, format_name: str, entries: list[Entry]) -> list[bytes]:
+        # Many conversations begin with the same instructions: the first few items tell them apart.
+        key = (tenant, format_name, *map(id, entries[:4]))
+        known, links = self._last.get(key, ((), []))
+        if not known or known != entries[: len(known)]:
+            links = chain(tenant, format_name, entries)
+        elif len(known) < len(entries):
+            links = [*links, *_linked(links[-1], entries[len(known) :])]
+        else:
+            return links
+        if len(self._last) >= self._most:
+            self._last.clear()
+        self._last[key] = (entries, links)
+        return links
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.json import decode
 
-from app.core.view import Edited, Entry, EntryCache, Note, View, chain, known_entries, origin, raw_bytes, size_of
+from app.core import view as views
+from app.core.view import (
+    Chains,
+    Edited,
+    Entry,
+    EntryCache,
+    Note,
+    View,
+    chain,
+    known_entries,
+    origin,
+    raw_bytes,
+    size_of,
+)
 from tests.items import ask, says, view
 
 
@@ -40,6 +53,30 @@ def test_tenants_and_formats_share_no_link() -> None:
         chain(*names, same)[0] for names in (("t", "f"), ("t", "g"), ("u", "f"), ("tf", ""), ("", "tf"), ("t\0", "f"))
     ]
     assert len(set(links[:5])) == 5
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.booleans()), max_size=12))
+def test_chains_that_are_remembered_are_the_same(steps: list[tuple[int, int, bool]]) -> None:
+    """Histories that grow, shrink, branch, belong to others, or are read anew."""
+    pool = entries(*(bytes([n]) * 16 for n in range(4)))
+    chains = Chains(most=3)
+    history: list[Entry] = pool[:1]
+    for keep, added, other in steps:
+        history = [*history[: max(1, keep)], *pool[:added]]
+        if other:
+            history = [Entry(ask(), entry.fingerprint) for entry in history]
+        for tenant in ("t", "u")[: 1 + other]:
+            assert chains.chain(tenant, "f", history) == chain(tenant, "f", history)
+
+
+def test_a_history_that_has_grown_is_only_linked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[int] = []
+    known = views._linked
+    monkeypatch.setattr(views, "_linked", lambda link, new: linked.append(len(new)) or known(link, new))
+    chains, history = Chains(), entries(*(bytes([n]) * 16 for n in range(20)))
+    for size in (10, 10, 12, 20):
+        chains.chain("t", "f", history[:size])
+    assert linked == [10, 2, 8]
 
 
 # Remembered entries
