@@ -23,7 +23,6 @@ from app.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = [path for glob in ("*.md", "docs/*.md", "deploy/*.md") for path in sorted(ROOT.glob(glob))]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)
 ADDRESS = "http://127.0.0.1:8787"
@@ -81,12 +80,6 @@ def test_its_check_of_the_shipped_configuration_succeeds(monkeypatch: pytest.Mon
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(cli, ["check", "--config", "config/compactd.yaml"])
     assert result.exit_code == 0, result.output
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_linked_files_exist(document: Path) -> None:
-    targets = [link for link in re.findall(r"\]\(([^)]+)\)", document.read_text()) if "://" not in link]
-    assert [link for link in targets if not (document.parent / link).exists()] == []
 
 
 def test_named_files_exist() -> None:

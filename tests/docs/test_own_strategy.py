@@ -1,4 +1,4 @@
-"""What the documentation shows is run: its examples as they stand, its names as they are."""
+"""The page about strategies of one's own: its examples run as they stand, its names are as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.strategies.llm_compactor import LlmCompactor
 from tests.story import House, Talk, sent, texts, words
 
-PAGE = (Path(__file__).parents[1] / "docs" / "own-strategy.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "own-strategy.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
