@@ -1,7 +1,7 @@
 """Console blocks of the documentation: `$ command` lines and what they print, run for real.
 
-A block is fenced as ```console. Its commands run one after the other in a bash, in the project's folder, without a network to talk to; what
-they print has to be what the page shows. After a change that alters what they print, this writes the blocks anew:
+A block is fenced as ```console. Its commands run one after the other in a bash, in the project's folder (`.venv/bin` is wherever this Python
+is); what they print has to be what the page shows. After a change that alters what they print, this writes the blocks anew:
 
     python -m tests.docs.consoles
 """
@@ -47,7 +47,7 @@ def run(block: str) -> str:
     shown = []
     for command in commands(block):
         told = subprocess.run(
-            ["bash", "-c", command.replace("\n> ", "\n")], cwd=ROOT, env={**environment, "PATH": path, "COLUMNS": "120"},
+            ["bash", "-c", command.replace("\n> ", "\n").replace(".venv/bin/", "")], cwd=ROOT, env={**environment, "PATH": path, "COLUMNS": "120"},
             capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
         shown.append(f"$ {command}\n{told.stdout}{told.stderr}")
