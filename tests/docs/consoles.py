@@ -1,7 +1,7 @@
 """Console blocks of the documentation: `$ command` lines and what they print, run for real.
 
-A block is fenced as ```console. Its commands run one after the other in a bash, in the project's folder (`.venv/bin` is wherever this Python
-is); what they print has to be what the page shows. After a change that alters what they print, this writes the blocks anew:
+A block is fenced as ```console. Its commands run one after the other in a bash, in the project's folder, with this Python's programs in the
+place of `.venv/bin`; what they print has to be what the page shows. After a change that alters that, this writes the blocks anew:
 
     python -m tests.docs.consoles
 """
@@ -46,8 +46,9 @@ def run(block: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COMPACTD_")}
     shown = []
     for command in commands(block):
+        line = command.replace("\n> ", "\n").replace(".venv/bin/", "")
         told = subprocess.run(
-            ["bash", "-c", command.replace("\n> ", "\n").replace(".venv/bin/", "")], cwd=ROOT, env={**environment, "PATH": path, "COLUMNS": "120"},
+            ["bash", "-c", line], cwd=ROOT, env={**environment, "PATH": path, "COLUMNS": "120"},
             capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
         shown.append(f"$ {command}\n{told.stdout}{told.stderr}")
