@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from redis.asyncio import SSLConnection
-from redis.exceptions import ConnectionError, ReadOnlyError
+from redis.asyncio.sentinel import SentinelManagedSSLConnection
+from redis.exceptions import AuthenticationError, ConnectionError, ReadOnlyError
 
+from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_servers import Single, call, place
-from tests.redis_server import RedisServer, Replicated, needed_binary
+from tests.redis_server import ClusterOfThree, RedisServer, Replicated, needed_binary
 
 
 class TestUrls:
@@ -38,6 +41,35 @@ class TestUrls:
     async def test_sentinels_want_the_name_of_their_primary(self, path: str) -> None:
         with pytest.raises(ValueError, match="master-name/db"):
             Single.behind_sentinels(f"redis+sentinel://a{path}", 1.0)
+
+
+async def test_tls_is_for_the_servers_and_for_those_that_name_them() -> None:
+    behind = Single.behind_sentinels("redis+sentinel://u:p@a:1,b:2/main/3?ssl=true&ssl_cert_reqs=none", 1.0)
+    assert behind._pool.connection_class is SentinelManagedSSLConnection
+    assert {behind._pool.connection_kwargs[key] for key in ("ssl_cert_reqs", "db", "username")} == {"none", 3, "u"}
+    for sentinel in behind._sentinels.sentinels:
+        assert sentinel.connection_pool.connection_class is SSLConnection
+        assert sentinel.connection_pool.connection_kwargs["username"] is None  # whose password is another
+    cluster = Cluster.of("redis+cluster://u:p@a:1?ssl=true", 1.0)
+    assert cluster._node(("a", 1)).connection_pool.connection_class is SSLConnection
+
+
+async def test_passwords(redis_cluster: ClusterOfThree) -> None:
+    for client in redis_cluster.clients:
+        client.config_set("requirepass", "p@ss")
+    try:
+        for who, let_in in ((":p%40ss@", True), ("", False)):
+            servers = Cluster.of(redis_cluster.url.replace("://", f"://{who}"), 1.0)
+            if let_in:
+                await servers.ping()
+            else:
+                with pytest.raises(AuthenticationError):
+                    await servers.ping()
+            await servers.aclose()
+    finally:
+        for node in redis_cluster.nodes:
+            with Redis(port=node.port, password="p@ss") as client:
+                client.config_set("requirepass", "")
 
 
 async def put(servers: Single, value: str) -> Any:
