@@ -216,7 +216,7 @@ def _query(query: bytes, keyed: bool) -> bytes:
 
 def _events(stream: bytes) -> list[Any]:
     """The events of an answer that came as a stream all the same. Raises NotCompactable."""
-    payloads = (line[5:].strip() for line in stream.split(b"\n") if line.startswith(b"data:"))
+    payloads = (line[5:].strip() for line in stream.splitlines() if line.startswith(b"data:"))
     return [jsonspan.value(payload) for payload in payloads if payload and payload != b"[DONE]"]
 
 

@@ -16,7 +16,7 @@ from app.core.transcript import Seen
 from app.edge.exchange import Wiring
 from app.edge.metrics import Metrics
 from app.edge.routing import Router
-from app.edge.summarizer import LONGEST_ANSWER, MOST_LINKS, THOUGHT_ROOM, ModelSummarizer
+from app.edge.summarizer import LONGEST_ANSWER, MOST_LINKS, THOUGHT_ROOM, ModelSummarizer, _events
 from app.edge.upstream import Upstream
 from app.errors import SummaryFailed
 from app.formats import FORMATS
@@ -431,3 +431,9 @@ async def test_operators_own_instructions(client: Upstream) -> None:
     body = provider.requests[0].body
     assert body is not None
     assert body["messages"][0]["content"].startswith("Nur {das} Wichtigste.\n\n<transcript>")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_events_of_a_streamed_answer_whatever_ends_its_lines(end: bytes) -> None:
+    lines = [b": comment", b"event: x", b'data: {"a":"1\\r2"}', b"", b"data:[1]", b"", b"data: [DONE]", b""]
+    assert _events(end.join(lines)) == [{"a": "1\r2"}, [1]]
