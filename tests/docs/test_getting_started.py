@@ -25,7 +25,7 @@ import yaml
 
 from app.formats import FORMATS
 from app.settings import load
-from tests.docs.pages import blocks, page
+from tests.docs.pages import ROOT, blocks, page
 from tests.edge.wire import Running, compactd, configured
 from tests.strict.server import StrictProvider
 
@@ -112,6 +112,17 @@ async def test_curl_shows_what_the_page_shows(tmp_path: Path) -> None:
     assert set(shown.split("\n")) <= set(said.replace("\r", "").split("\n"))
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+async def test_the_first_look_at_a_saved_request_works(tmp_path: Path) -> None:
+    """Of "Troubleshooting"."""
+    command = blocks(page("troubleshooting.md"), "sh")[0]
+    shutil.copy(ROOT / "docs" / "examples" / "agent.json", tmp_path / "request.json")
+    async with behind() as (provider, proxy):
+        said = await run(["bash", "-c", command.replace(ADDRESS, proxy.url)], tmp_path)
+        taken(provider)
+    assert {"x-compactd-outcome", "x-compactd-reason"} <= {line.partition(":")[0] for line in said.splitlines()}
+
+
 def served(url: str) -> set[str]:
     """The formats of the conversation paths below a base URL, as the clients that have it complete them."""
     path = url.removeprefix(ADDRESS)
@@ -146,7 +157,9 @@ def test_the_keys_example_is_sound(tmp_path: Path) -> None:
 
 def test_a_lower_threshold_can_be_set_as_shown() -> None:
     given = dict(re.findall(r"\b(COMPACTD_\w+)=(\d+)", PAGE))
-    assert load(None, given).policies[0].trigger_threshold == 2_000
+    for file in (None, ROOT / "config" / "compactd.yaml"):
+        policy = load(file, given).policies[0]
+        assert (policy.trigger_threshold, policy.target_threshold) == (2_000, 1_000)
 
 
 def test_its_address_is_the_default_one() -> None:
