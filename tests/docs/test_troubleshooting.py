@@ -28,6 +28,11 @@ def test_the_reasons_are_found_in_all_the_ways_they_are_made() -> None:
     assert {raised, returned, given, assigned, chosen, named, told} <= words.reasons()
 
 
+def test_every_reason_for_no_summary_is_explained() -> None:
+    assert set(table("Why there is no summary")) == words.summaries()
+    assert {"timeout", "window_too_small", "truncated", "status_…"} <= words.summaries()
+
+
 def test_every_outcome_is_explained() -> None:
     assert set(table("Outcomes")) == words.outcomes()
 
@@ -38,7 +43,7 @@ def test_every_error_code_is_explained_with_its_status() -> None:
 
 
 def test_no_row_stands_twice() -> None:
-    for heading in ("Reasons", "Outcomes", "Errors of compactd's own"):
+    for heading in ("Reasons", "Why there is no summary", "Outcomes", "Errors of compactd's own"):
         first = [row[0] for row in rows(section(PAGE, heading))]
         assert len(first) == len(set(first))
 

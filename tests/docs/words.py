@@ -21,6 +21,9 @@ TELLING = frozenset({"refusal", "_may_not", "_gate", "_too_little", "attempt"})
 OURS = {"Refused": 1, "UpstreamFailed": 0, "_answer": 2}
 """Call -> which of its arguments is the code of an error of our own."""
 
+NO_FAILURE = frozenset({"settled_elsewhere", "pass"})
+"""What ends a summary without being told of: another replica has made it; the policy wants to pass."""
+
 
 def name_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -73,6 +76,41 @@ def reasons() -> set[str]:
             returned = (one for one in ast.walk(node) if isinstance(one, ast.Return))
             found |= {word for one in returned for word in values(one.value)}
     return found
+
+
+def summaries() -> set[str]:
+    """Why a model gave no summary; `status_…` for all statuses."""
+    found: set[str] = set()
+    for node in (node for module in modules() for node in ast.walk(module)):
+        if isinstance(node, ast.Call) and name_of(node.func) == "SummaryFailed":
+            found |= {word for given in node.args for word in values(given)}
+            if any(isinstance(given, ast.JoinedStr) for given in node.args):
+                found.add("status_…")
+        elif isinstance(node, ast.ClassDef) and any(name_of(base) == "SummaryFailed" for base in node.bases):
+            calls = (one for one in ast.walk(node) if isinstance(one, ast.Call) and name_of(one.func) == "__init__")
+            found |= {word for call in calls for given in call.args for word in values(given)}
+        elif isinstance(node, ast.Assign) and any(name_of(target) == "problem" for target in node.targets):
+            found |= set(problems(node.value))
+    return found - NO_FAILURE
+
+
+def problems(node: ast.expr) -> Iterator[str]:
+    """What is wrong with a summariser's answer: said outright, or looked up in a table of the format's."""
+    if isinstance(node, ast.IfExp):
+        yield from (*problems(node.body), *problems(node.orelse))
+    elif isinstance(node, ast.Call) and name_of(node.func) == "get":
+        yield from values(node.args[1])
+        assert isinstance(node.func, ast.Attribute)
+        yield from (word for table in tables(name_of(node.func.value)) for one in table.values for word in values(one))
+    else:
+        yield from values(node)
+
+
+def tables(name: str) -> Iterator[ast.Dict]:
+    """The dictionaries of this name, in whatever module."""
+    for node in (node for module in modules() for node in module.body):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            yield from (node.value for target in node.targets if name_of(target) == name)
 
 
 def outcomes() -> set[str]:
