@@ -23,24 +23,27 @@ from typing import Any
 import pytest
 import yaml
 
+from app.edge.routing import Router
 from app.formats import FORMATS
 from app.settings import load
-from tests.docs.pages import ROOT, blocks, page
+from tests.docs.pages import ROOT, blocks, page, section
 from tests.edge.wire import Running, compactd, configured
 from tests.strict.server import StrictProvider
 
 PAGE = page("getting-started.md")
 ADDRESS = "http://127.0.0.1:8787"
 NODE_MODULES = os.environ.get("COMPACTD_NODE_MODULES", "")
-KEYS = {name: "k" for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")}
+KEYS = {f"{name}_API_KEY": "k" for name in ("OPENAI", "AZURE_OPENAI", "ANTHROPIC", "GEMINI")}
 QUIET = {"LANGSMITH_TRACING": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
 
 
 @asynccontextmanager
 async def behind() -> AsyncIterator[tuple[StrictProvider, Running]]:
     provider = StrictProvider()
-    async with provider.serve() as url, compactd(configured(url), patience=90) as proxy:
-        yield provider, proxy
+    async with provider.serve() as url:
+        one = {"base_url": url, "formats": list(FORMATS)}
+        async with compactd(configured(url, upstreams={"provider": one, "azure": one}), patience=90) as proxy:
+            yield provider, proxy
 
 
 async def run(command: list[str], folder: Path) -> str:
@@ -145,7 +148,7 @@ def test_settings_in_json_lead_to_compactd() -> None:
 
 
 def test_the_keys_example_is_sound(tmp_path: Path) -> None:
-    (block,) = blocks(PAGE, "yaml")
+    (block,) = blocks(section(PAGE, "Keys"), "yaml")
     file = tmp_path / "compactd.yaml"
     file.write_text(block)
     settings = load(file, {"OPENAI_API_KEY": "sk", "CLIENT_KEY": "one", "ANN_KEY": "two"})
@@ -153,6 +156,26 @@ def test_the_keys_example_is_sound(tmp_path: Path) -> None:
     assert not settings.upstreams["anthropic"].brings_credentials
     assert settings.auth.clients["ann"].policy == "default"
     assert yaml.safe_load(block)["auth"]["keys"] == ["${CLIENT_KEY}"]
+
+
+def test_requests_go_to_the_provider_that_is_meant(tmp_path: Path) -> None:
+    (block,) = blocks(section(PAGE, "More providers"), "yaml")
+    file = tmp_path / "compactd.yaml"
+    file.write_text(block)
+    router = Router(load(file, {}))
+
+    def taken_by(path: str, model: str = "gpt-4o") -> str:
+        route = router.route(path.encode(), False)
+        assert route
+        assert route.target
+        return router.by_model(route, model)
+
+    assert taken_by("/azure/openai/deployments/gpt-4o/chat/completions") == "azure"
+    assert taken_by("/openrouter/v1/chat/completions") == "openrouter"
+    assert taken_by("/local/v1/chat/completions") == taken_by("/v1/chat/completions", "my-model-7b") == "local"
+    assert taken_by("/v1/chat/completions") == "openai"
+    named = re.findall(r"^\| `(\w+)` \|", section(PAGE, "More providers"), re.MULTILINE)
+    assert set(named) == set(load(file, {}).upstreams) - {"openai", "anthropic", "gemini"}
 
 
 def test_a_lower_threshold_can_be_set_as_shown() -> None:
