@@ -25,19 +25,20 @@ MODELS = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4.1", "anthropic-mes
 
 
 class Book:
-    """What the model asks for and what the tool reads of it; `steps` pages answer a question."""
+    """What the model asks for, `at_once` pages a round, and what the tool reads of it; `steps` pages answer a question."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, steps: int, at_once: int = 1) -> None:
+        self.steps, self.at_once = steps, at_once
         self.asked: list[int] = []
         self.read: list[int] = []
 
     def model(self, _form: str, body: dict[str, Any]) -> Reply:
-        last = (body.get("messages") or body["input"])[-1]
+        last = (body.get("messages") or body["input"])[-self.at_once :]
         if "The last page." in json.dumps(last):
             return Reply(f"Read up to page {self.asked[-1]}.")
-        self.asked.append(len(self.asked) + 1)
-        return Reply("I read on.", (Call("read", {"page": self.asked[-1]}),))
+        pages = range(len(self.asked) + 1, len(self.asked) + 1 + self.at_once)
+        self.asked += pages
+        return Reply("I read on.", tuple(Call("read", {"page": page}) for page in pages))
 
     def page(self, number: int) -> str:
         self.read.append(number)

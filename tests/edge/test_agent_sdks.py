@@ -104,6 +104,20 @@ async def test_session_past_the_trigger(kind: type[Any], form: str, stream: bool
     assert b"Question 4" in provider.requests[-1].raw
 
 
+@every
+async def test_several_calls_at_once_past_the_trigger(kind: type[Any], form: str) -> None:
+    """Their results stay together, whatever order the SDK runs them in."""
+    book = Book(steps=4, at_once=2)
+    provider = StrictProvider(answer=book.model, window=2 * WINDOW)
+    async with talking(kind, form, provider, book) as (talk, proxy):
+        for number in range(1, 5):
+            assert await talk.ask(f"Question {number}?", stream=number % 2 == 0) == f"Read up to page {4 * number}."
+        assert proxy.faults == {}
+    assert sorted(book.read) == book.asked == list(range(1, 17))
+    assert any(compacted(seen.body) for seen in provider.requests)
+    clean(provider, form)
+
+
 CLASSES = {
     "LangChain": {"openai": ("openai", "RateLimitError"), "anthropic": ("anthropic", "RateLimitError")},
     "PydanticAI": {"openai": ("pydantic_ai", "ModelHTTPError"), "anthropic": ("pydantic_ai", "ModelHTTPError")},
