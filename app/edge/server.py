@@ -42,11 +42,12 @@ _CLOSE = (b"connection", b"close")
 
 
 class Server(uvicorn.Server):
-    """One process."""
+    """One process. `parent`: the process that looks after it, 0 for none; without that one it would hold the port for ever."""
 
-    def __init__(self, config: uvicorn.Config, app: Any) -> None:
+    def __init__(self, config: uvicorn.Config, app: Any, parent: int = 0) -> None:
         super().__init__(config)
         self._app = app
+        self._parent = parent
         self._stopped = self._busy = 0.0  # when the drain began, and when a request was last seen in it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -70,6 +71,9 @@ class Server(uvicorn.Server):
         over = await super().on_tick(counter)
         self._app.measure()
         relay, now = self._app.relay, time.monotonic()
+        if self._parent and os.getppid() != self._parent and not relay.draining:
+            structlog.get_logger("compactd").error("parent_died", action="drains and ends")
+            self.handle_exit(signal.SIGTERM, None)
         if over or not relay.draining:
             return over
         limit = self._app.settings.limits.drain_seconds
@@ -152,7 +156,7 @@ def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, ob
         stopping = False
 
         def start() -> SpawnProcess:
-            process = spawn.Process(target=_work, args=(settings, file, overrides, listener))
+            process = spawn.Process(target=_work, args=(settings, file, overrides, listener, os.getpid()))
             process.start()
             if stopping:  # it was told while this one was on its way
                 process.terminate()
@@ -218,6 +222,8 @@ class _Worker:
             self.process = self._start()
 
 
-def _work(settings: Settings, file: str | None, overrides: dict[str, object], listener: socket.socket) -> None:
+def _work(
+    settings: Settings, file: str | None, overrides: dict[str, object], listener: socket.socket, parent: int
+) -> None:
     app = build(settings, file, overrides)
-    Server(config_for(settings, app), app).run(sockets=[listener])
+    Server(config_for(settings, app), app, parent).run(sockets=[listener])

@@ -249,6 +249,19 @@ async def test_a_worker_that_dies_takes_its_requests_in_flight_with_it_and_leave
             assert await compactd.metric("requests_total") == counted
 
 
+async def test_workers_end_when_nobody_looks_after_them_any_more(tmp_path: Path) -> None:
+    """The first process is killed: its workers must not hold the port for ever."""
+    sections = {"store": {"url": "memory://"}, "listen": {"workers": 2}, "limits": {"drain_seconds": 4}}
+    async with process(tmp_path, **sections) as compactd:
+        workers = await _workers(compactd.running.pid, 2)
+        await _answering(compactd.url, 2)
+        compactd.running.kill()
+        await compactd.logged("parent_died", times=2)
+        async with asyncio.timeout(20):
+            while any(map(_alive, workers)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
 async def _broken(client: Client) -> bool:
     try:
         async with asyncio.timeout(0.2):
