@@ -80,3 +80,20 @@ class Packing:
     async def read_async(self, stored: bytes, about: str) -> bytes | None:
         """`read` for callers on the event loop."""
         return await asyncio.to_thread(self.read, stored, about) if len(stored) > OFF_LOOP else self.read(stored, about)
+
+
+def about_checkpoint(tenant: str, key: bytes) -> str:
+    return f"checkpoint {tenant} {key.hex()}"
+
+
+def about_archive(archive_id: str) -> str:
+    """Of its head."""
+    return f"archive {archive_id}"
+
+
+def about_document(archive_id: str) -> str:
+    return f"document {archive_id}"
+
+
+def about_compaction(compaction_id: str) -> str:
+    return f"compaction {compaction_id}"

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from app.edge.stores.base import PER_ANCHOR, StoreOptions, TooLarge, bounded, on_chain
 from app.edge.stores.lru import Lru
-from app.edge.stores.packing import Packing
+from app.edge.stores.packing import Packing, about_archive, about_checkpoint, about_compaction, about_document
 from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_keys import (
     QUARANTINED,
@@ -78,10 +78,8 @@ class RedisStore:
 
     @bounded
     async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
-        now, homes = (
-            self.options.clock(),
-            [index_key(tenant, home_of(chain, 1 << at), anchor) for at, anchor in enumerate(anchors(chain))],
-        )
+        now = self.options.clock()
+        homes = [index_key(tenant, home_of(chain, 1 << at), anchor) for at, anchor in enumerate(anchors(chain))]
         # The first anchor has a home of its own; all others share one, so that one command reads their indexes.
         *lines, fields = await self._servers.run([
             *(call("zunion", home[0], *home[1:], withscores=True) for home in (homes[:1], homes[1:]) if home),
@@ -112,7 +110,7 @@ class RedisStore:
     @bounded
     async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
         where, life = record_key(tenant, checkpoint.home, checkpoint.key), milliseconds(self.options.checkpoint_ttl)
-        about = _about(tenant, checkpoint.key)
+        about = about_checkpoint(tenant, checkpoint.key)
         packed = await self._packing.pack_async(checkpoint.value, about)
         # The line also when another replica was first: had it died between its two writes, the record would never be found.
         first, *_ = await self._servers.run([
@@ -165,10 +163,10 @@ class RedisStore:
     @bounded
     async def put_archive(self, archive: Archive) -> None:
         key, ttl = key_of(archive.id, "archive"), self.options.archive_ttl
-        document = await self._packing.pack_async(archive.document, _about_document(archive.id))
+        document = await self._packing.pack_async(archive.document, about_document(archive.id))
         if len(document) > LARGEST_RECORD:
             raise TooLarge("put_archive: the archive is too large for this store")
-        about = self._packing.pack(msgspec.msgpack.encode(replace(archive, document=b"")), _about_archive(archive.id))
+        about = self._packing.pack(msgspec.msgpack.encode(replace(archive, document=b"")), about_archive(archive.id))
         calls = [
             call("hset", key, mapping={"about": about, "document": document}),
             call("pexpire", key, milliseconds(ttl)),
@@ -183,13 +181,13 @@ class RedisStore:
             call("hmget", key_of(archive_id, "archive"), "about", "document"),
         ])  # fmt: skip
         head = self._head(archive_id, about)
-        document = await self._packing.read_async(packed, _about_document(archive_id)) if head and packed else None
+        document = await self._packing.read_async(packed, about_document(archive_id)) if head and packed else None
         return replace(head, document=document) if head is not None and document is not None else None
 
     @bounded
     async def put_compaction(self, compaction: Compaction) -> None:
         ttl, record = self.options.archive_ttl, msgspec.msgpack.encode(compaction)
-        packed = self._packing.pack(record, _about_compaction(compaction.id))
+        packed = self._packing.pack(record, about_compaction(compaction.id))
         calls = [call("set", key_of(compaction.id, "compaction"), packed, px=milliseconds(ttl))]
         for session in ("", compaction.session):
             calls += self._lists.line("compactions", session, compaction.id.encode(), compaction.created, ttl)
@@ -267,7 +265,7 @@ class RedisStore:
         [packed] = await self._servers.run([call("get", record_key(tenant, home, key))])
         if not packed:
             return None, packed == QUARANTINED
-        value = await self._packing.read_async(packed, _about(tenant, key))
+        value = await self._packing.read_async(packed, about_checkpoint(tenant, key))
         if value is not None:
             self._remember(tenant, key, value)
         return value, False
@@ -305,11 +303,11 @@ class RedisStore:
             return None
 
     def _compaction(self, compaction_id: str, packed: bytes | None) -> Compaction | None:
-        record = self._packing.read(packed, _about_compaction(compaction_id)) if packed else None
+        record = self._packing.read(packed, about_compaction(compaction_id)) if packed else None
         return self._decoded(record, Compaction)
 
     def _head(self, archive_id: str, about: bytes | None) -> Archive | None:
-        head = self._packing.read(about, _about_archive(archive_id)) if about else None
+        head = self._packing.read(about, about_archive(archive_id)) if about else None
         return self._decoded(head, Archive)
 
     def _decoded(self, record: bytes | None, kind: type[T]) -> T | None:
@@ -327,19 +325,3 @@ SERVERS: dict[str, Callable[[str, float], Servers]] = {
     "redis+cluster": Cluster.of,
 }
 """URL scheme -> how its servers are reached."""
-
-
-def _about(tenant: str, key: bytes) -> str:
-    return f"checkpoint {tenant} {key.hex()}"
-
-
-def _about_archive(archive_id: str) -> str:
-    return f"archive {archive_id}"
-
-
-def _about_document(archive_id: str) -> str:
-    return f"document {archive_id}"
-
-
-def _about_compaction(compaction_id: str) -> str:
-    return f"compaction {compaction_id}"

@@ -25,7 +25,8 @@ class Line(NamedTuple):
 
     @classmethod
     def decode(cls, member: bytes) -> Line:
-        return cls(int.from_bytes(member[:4]), bool(member[4]), member[5:])
+        """Of anything else a line that is on nobody's chain."""
+        return cls(int.from_bytes(member[:4]), member[4:5] == b"\1", member[5:])
 
 
 QUARANTINED = b""

@@ -20,7 +20,14 @@ from urllib.parse import unquote
 import msgspec
 
 from app.edge.stores.base import PER_ANCHOR, StoreOptions, bounded, cursor_after, cursor_place, on_chain, page_size
-from app.edge.stores.packing import SEALED, Packing
+from app.edge.stores.packing import (
+    SEALED,
+    Packing,
+    about_archive,
+    about_checkpoint,
+    about_compaction,
+    about_document,
+)
 from app.edge.stores.sessions import checked, closed, increments, opened, replacements, session_of
 from app.edge.stores.sqlite_file import SqliteFile
 from app.edge.stores.worker import Worker
@@ -86,7 +93,7 @@ class SqliteStore:
                 there = db.execute(
                     "SELECT value FROM checkpoints WHERE id = ? AND key = ? AND tenant = ?", (row, key, tenant)
                 ).fetchone()
-                value = self._packing.read(there[0], _about(tenant, key)) if there else None
+                value = self._packing.read(there[0], about_checkpoint(tenant, key)) if there else None
                 if value is not None:
                     checkpoint = StoredCheckpoint.of(chain, depth, value)
                     renewable = row if expires < soon else None
@@ -101,7 +108,7 @@ class SqliteStore:
 
     @bounded
     async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
-        key, about = checkpoint.key, _about(tenant, checkpoint.key)
+        key, about = checkpoint.key, about_checkpoint(tenant, checkpoint.key)
         expires, value = self._checkpoint_expiry(), await self._packing.pack_async(checkpoint.value, about)
 
         def put(db: sqlite3.Connection) -> bool:
@@ -160,10 +167,10 @@ class SqliteStore:
     @bounded
     async def put_archive(self, archive: Archive) -> None:
         expires = self.options.clock() + self.options.archive_ttl
-        document = await self._packing.pack_async(archive.document, f"document {archive.id}")
+        document = await self._packing.pack_async(archive.document, about_document(archive.id))
         capability: str | bytes = archive.capability
         if self._packing.seals:
-            capability = self._packing.pack(archive.capability.encode(), f"archive {archive.id}")
+            capability = self._packing.pack(archive.capability.encode(), about_archive(archive.id))
         await self._write(lambda db: db.execute(
             f"INSERT OR REPLACE INTO archives ({ARCHIVE_COLUMNS}, expires, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (archive.id, capability, archive.tenant, archive.session, archive.created, archive.previous, expires, document),
@@ -175,7 +182,7 @@ class SqliteStore:
             f"SELECT {ARCHIVE_COLUMNS}, document FROM archives WHERE id = ? AND expires > ?", archive_id
         )
         head = self._head(row[:-1]) if row else None
-        document = await self._packing.read_async(row[-1], f"document {archive_id}") if row and head else None
+        document = await self._packing.read_async(row[-1], about_document(archive_id)) if row and head else None
         return replace(head, document=document) if head is not None and document is not None else None
 
     @bounded
@@ -183,7 +190,7 @@ class SqliteStore:
         expires = self.options.clock() + self.options.archive_ttl
         record: bytes = msgspec.json.encode(compaction)
         if self._packing.seals:
-            record = self._packing.pack(record, f"compaction {compaction.id}")
+            record = self._packing.pack(record, about_compaction(compaction.id))
         await self._write(lambda db: db.execute(
             "INSERT OR REPLACE INTO compactions (id, session, created, expires, record) VALUES (?, ?, ?, ?, ?)",
             (compaction.id, compaction.session, compaction.created, expires, record),
@@ -262,14 +269,14 @@ class SqliteStore:
         """An archive without its document from its columns."""
         ident, capability, tenant, session, created, previous = row
         if isinstance(capability, bytes):
-            told = self._packing.read(capability, f"archive {ident}")
+            told = self._packing.read(capability, about_archive(ident))
             capability = told.decode() if told is not None else None
         return Archive(ident, capability, tenant, session, created, previous, b"") if capability is not None else None
 
     def _compaction(self, row: Sequence[Any]) -> Compaction | None:
         ident, record = row
         if isinstance(record, bytes) and record[:1] == SEALED:
-            record = self._packing.read(record, f"compaction {ident}")
+            record = self._packing.read(record, about_compaction(ident))
         try:
             return msgspec.json.decode(record, type=Compaction) if record is not None else None
         except (msgspec.DecodeError, msgspec.ValidationError):
@@ -312,10 +319,6 @@ class SqliteStore:
         rows = await self._worker.run(partial(self._file.read, lambda db: db.execute(query, parameters).fetchall()))
         after = cursor_after(rows[size - 1][1], rows[size - 1][0]) if len(rows) > size else ""
         return [row[2:] for row in rows[:size]], after
-
-
-def _about(tenant: str, key: bytes) -> str:
-    return f"checkpoint {tenant} {key.hex()}"
 
 
 def _renew(row: int, expires: float, db: sqlite3.Connection) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from redis.crc import key_slot
 
+from app.edge.stores.base import on_chain
 from app.edge.stores.redis_keys import Line, index_key, key_of, milliseconds, record_key, session_key
 from app.ports import StoredCheckpoint, anchors, home_of
 from tests.contract.test_stores import links
@@ -13,6 +14,12 @@ from tests.contract.test_stores import links
 )
 def test_a_line_is_read_back(line: Line) -> None:
     assert Line.decode(line.encode()) == line
+
+
+@pytest.mark.parametrize("member", [b"", b"abc", b"some other program's member"])
+def test_what_is_no_line_is_on_no_chain(member: bytes) -> None:
+    line = Line.decode(member)
+    assert not on_chain(links(3), line.depth, line.key)
 
 
 def test_names_do_not_run_into_each_other() -> None:
