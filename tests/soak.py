@@ -38,8 +38,6 @@ SHADOW = 4.0
 """Seconds after a worker's death in which its clients may see a broken connection."""
 REST = 8.0
 """Seconds after the last request: leases end within five."""
-POPULATION = 2_000
-"""Different conversations."""
 LIFE = 120
 """Seconds that anything is stored."""
 SLOPE = 0.5
@@ -77,17 +75,19 @@ def sections(provider: str, redis: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def client(replicas: list[Process], totals: Totals, chance: random.Random, until: float) -> None:
+async def client(
+    replicas: list[Process], totals: Totals, chance: random.Random, conversations: int, until: float
+) -> None:
     """One conversation after another; each request goes to any replica."""
     while time.monotonic() < until:
-        talk = Talk(chance.choice(FORMATS), key=f"k{chance.randrange(50)}").ask(
-            f"Task {chance.getrandbits(60):x}. Begin."
-        )
-        for step in range(chance.randrange(3, 14)):
+        number = chance.randrange(conversations)
+        says = random.Random(number)  # the same whenever it comes
+        talk = Talk(FORMATS[number % 4], key=f"k{number % 50}").ask(f"Task {number}. Begin.")
+        for step in range(says.randrange(3, 14)):
             if time.monotonic() >= until:
                 return
-            words = " ".join(f"{chance.getrandbits(32):08x}" for _ in range(chance.randrange(10, 90)))
-            if chance.random() < 0.6:
+            words = " ".join(f"{says.getrandbits(32):08x}" for _ in range(says.randrange(10, 90)))
+            if says.random() < 0.6:
                 talk.rounds(1, words, first=step)
             else:
                 talk.say(f"Found {words}.").ask(f"Next, {step}?")
@@ -227,7 +227,7 @@ async def verdict(replicas: list[Process], redis: RedisServer, totals: Totals, i
     return faults
 
 
-async def soak(minutes: float, clients: int, seed: int, folder: Path) -> list[str]:
+async def soak(minutes: float, clients: int, conversations: int, seed: int, folder: Path) -> list[str]:
     """What is wrong; empty if nothing is."""
     binary = redis_binary()
     if binary is None:
@@ -250,7 +250,9 @@ async def soak(minutes: float, clients: int, seed: int, folder: Path) -> list[st
             until = began + minutes * 60
             async with asyncio.TaskGroup() as group:
                 for number in range(clients):
-                    group.create_task(client(replicas, totals, random.Random(seed * 1_000 + number), until))
+                    group.create_task(
+                        client(replicas, totals, random.Random(seed * 1_000 + number), conversations, until)
+                    )
                 group.create_task(watch(replicas, provider, totals, began, until))
                 group.create_task(kill(replicas[0], totals, chance, until))
                 group.create_task(restart(redis, totals, chance, until))
@@ -265,10 +267,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--conversations", type=int, default=2_000, help="different ones")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        faults = asyncio.run(soak(given.minutes, given.clients, given.seed, Path(folder)))
+        faults = asyncio.run(soak(given.minutes, given.clients, given.conversations, given.seed, Path(folder)))
     print("\n".join(faults) or "nothing is wrong")
     sys.exit(bool(faults))
 

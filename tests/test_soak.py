@@ -18,7 +18,7 @@ async def test_some_seconds_of_it(
     monkeypatch.setattr(soak, "KILL", 2.0)
     monkeypatch.setattr(soak, "RESTART", 3.0)
     monkeypatch.setattr(soak, "REST", 6.0)
-    assert await soak.soak(0.1, 4, 7, tmp_path) == []
+    assert await soak.soak(0.1, 4, 50, 7, tmp_path) == []
     told = capsys.readouterr().out
     assert "compacted threshold" in told
     assert "1 kills" in told
