@@ -124,6 +124,14 @@ class TestKeys:
             assert key.count(b"{") == key.count(b"}") == 1
             assert not any(name in key for name in (b"tenant}", b"tenant-", b"{session", b"{archive", b"{compaction"))
 
+    async def test_the_document_names_every_kind_of_key(self, store: RedisStore, raw: Any) -> None:
+        await fill(store)
+        told = (Path(__file__).parents[3] / "docs" / "state.md").read_text()
+        for key in raw.scan_iter():
+            beginning, _, kind = key.decode().partition("}:")
+            assert f"`{beginning.partition('{')[0]}{{" in told
+            assert f":{kind.partition(':')[0]}" in told
+
     async def test_lists_for_the_console_are_bounded(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(redis_lists, "PER_LIST", 5)
         now = time.time()
