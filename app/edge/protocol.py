@@ -1,12 +1,12 @@
 """uvicorn's HTTP/1.1 protocol, with what clients and attackers find put right.
 
 Requests that two servers could read in two ways are refused where the parser is not strict enough: a host that is missing or told twice, a
-transfer coding besides chunked, a version that is neither 1.0 nor 1.1. A request's head is bounded, in bytes and in time, so is the wait
-for a body, and the number of connections. Trailers, which come behind a chunked body, are dropped as any proxy may (RFC 9110 section
-6.5.1): uvicorn adds them to the headers of a request that is on its way already, where they could stand for a credential. And an upgrade
-that nobody here speaks is passed over (section 7.8): the parser takes the body of such a request for the other protocol's first bytes, so
-the head is read once more without that wish. Java's HttpClient offers `h2c` with the first POST of every connection. A client of HTTP/1.0
-knows no chunks: its answer ends with the connection (RFC 9112 section 6.3).
+transfer coding besides chunked, a version that is neither 1.0 nor 1.1. A request's head is bounded, in bytes and in time; so is the wait
+for a body and for a client that does not take its answer, and the number of connections. Trailers, which come behind a chunked body, are
+dropped as any proxy may (RFC 9110 section 6.5.1): uvicorn adds them to the headers of a request that is on its way already, where they
+could stand for a credential. And an upgrade that nobody here speaks is passed over (section 7.8): the parser takes the body of such a
+request for the other protocol's first bytes, so the head is read once more without that wish. Java's HttpClient offers `h2c` with the first
+POST of every connection. A client of HTTP/1.0 knows no chunks: its answer ends with the connection (RFC 9112 section 6.3).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.settings.options import Limits
 
+PATIENCE = 10
+"""How many times `limits.request_seconds` a client may take for 64 KiB of its answer: while it does, a provider waits too."""
 PUNCTUATION = 4
 """Bytes of a header line besides name and value."""
 
@@ -81,6 +83,7 @@ class Protocol(HttpToolsProtocol):
     _head = 0  # bytes of a request's line and headers, as far as they have come
     _upgrading = False
     _heard = 0.0  # when the head that is being read began, or a piece of the body came, by the loop's clock
+    _stuck: float | None = None  # since when the client takes too little of its answer
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -101,6 +104,9 @@ class Protocol(HttpToolsProtocol):
     def _look(self) -> None:
         """One timer a connection: has the client kept us waiting for all that time?"""
         limit, now = self.config.limits.request_seconds, self.loop.time()
+        if self._stuck is not None and now - self._stuck >= limit * PATIENCE:
+            self.transport.abort()
+            return
         cycle = self.cycle
         body = cycle is not None and cycle.more_body and not cycle.response_complete and not self.flow.read_paused
         if (self._reading_head or body or cycle is None) and now - self._heard >= limit * 0.99:
@@ -109,6 +115,14 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
             return
         self._timer = self.loop.call_later(limit, self._look)
+
+    def pause_writing(self) -> None:
+        self._stuck = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stuck = None
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()

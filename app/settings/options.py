@@ -233,7 +233,8 @@ class Limits(BaseModel):
     """Bytes of a request's line and headers together. More is refused."""
 
     request_seconds: Seconds = 60
-    """Seconds that a client gets for a request's line and headers, and between two pieces of its body. Then its connection is closed."""
+    """Seconds that a client gets for a request's line and headers, and between two pieces of its body; ten times as long for taking the
+    next 64 KiB of its answer. Then its connection is closed."""
 
     max_clients: Positive = 20000
     """Connections of clients that one worker holds. More are refused."""

@@ -7,11 +7,13 @@ by it.
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 
 import pytest
 
 from tests.edge.upstream.peers import Peer, serve
-from tests.edge.wire import Client, Taken, compactd, configured, request, taken
+from tests.edge.wire import Client, Taken, compactd, configured, request, taken, until
 
 HEAD = b"POST /v1/files HTTP/1.1\r\nhost: x\r\n"
 SMUGGLED = b"GET /v1/smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -256,6 +258,26 @@ async def test_a_long_answer_is_no_slow_client() -> None:
     limits = {"request_seconds": 0.2}
     async with serve(provider) as server, compactd(configured(server.url, limits=limits)) as proxy:
         assert (await proxy.ask(request("POST", "/v1/chat/completions", body=b"{}"))).body == b"late"
+
+
+async def test_a_client_that_does_not_take_its_answer_is_not_waited_for() -> None:
+    ended = asyncio.Event()
+
+    async def provider(peer: Peer) -> None:
+        await taken(peer)
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 50000000\r\n\r\n")
+        with suppress(ConnectionError):
+            for _ in range(50):
+                await peer.send(b"x" * 1_000_000)
+        ended.set()
+
+    limits = {"request_seconds": 0.05}
+    async with serve(provider) as server, compactd(configured(server.url, limits=limits)) as proxy:
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.sendall(request("GET", "/v1/files/1"))
+            await asyncio.wait_for(ended.wait(), 10)
+            await until(lambda: not proxy.app.relay.inflight)
+            assert not proxy.server.server_state.connections
 
 
 async def test_clients_beyond_the_bound_are_refused_and_the_others_served() -> None:
