@@ -79,7 +79,8 @@ class Replayer:
         begun = first < len(before), now < len(after)
         # The model's running turn begins with its thinking in the client's request, and behind the checkpoint with an item that never had
         # any (A30): the history that it was made for went on with one that has.
-        if all(begun) and before[first].reasoning and isinstance(view.pieces[now], int) and not after[now].reasoning:
+        thinks = [fact.reasoning and not fact.late for fact in (before[first], after[now])] if all(begun) else [False]
+        if thinks == [True, False] and isinstance(view.pieces[now], int):
             return False
         # What comes next must find the same last item, and the turn as far on, in both.
         if len(links) > checkpoint.covered and begun[0] == begun[1]:

@@ -82,7 +82,7 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     - nor between a call that was never answered and the result of a later one of its id (R1)
     - never so that what follows begins with a tool result (A5, C2, G4)
     - inside a turn that carries reasoning only right before an item that begins a run of reasoning
-      (A28, A31; R9 to R11; DeepSeek Q6, Q8)
+      and with it (A28, A30, A31; R9 to R11; DeepSeek Q6, Q8)
     - never between standing instructions in mid-history and the answer that has to follow them (A19)
     - never between a source and a later citation: citations count the sources of the whole request (A68)
     """
@@ -111,7 +111,7 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
             continue
         for at in range(start + 1, stop):
             begins = next((i for i in range(at, stop) if not _bound(facts[i])), at)
-            if not facts[begins].reasoning or facts[at - 1].alone:
+            if not facts[begins].reasoning or facts[begins].late or facts[at - 1].alone:
                 allowed[at] = False
     return allowed
 

@@ -51,6 +51,7 @@ class Facts:
     """All that a rule or a strategy ever knows of an item.
 
     reasoning   what follows in this turn depends on it (thinking blocks, reasoning items, reasoning_content)
+    late        its reasoning is not the first thing in it: the model's turn can't begin there (A30)
     alone       an item of reasoning only, which the provider wants followed by what it led to (Responses)
     pinned      must stay where it is, with its neighbours: no cut may contain it (unknown kinds, compaction items)
     stays       survives a cut in its place, whatever its neighbours do (system and developer messages in mid-history)
@@ -65,6 +66,7 @@ class Facts:
     calls: tuple[Call, ...] = ()
     results: tuple[Result, ...] = ()
     reasoning: bool = False
+    late: bool = False
     alone: bool = False
     pinned: bool = False
     stays: bool = False

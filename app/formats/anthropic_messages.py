@@ -95,8 +95,9 @@ class AnthropicMessages:
         pinned = not all(kind in KNOWN or kind.endswith("_tool_result") for kind in kinds)
         if role == "assistant":
             calls, results = assistant_pairs(blocks)
+            thinks = not THINKING.isdisjoint(kinds)
             return Facts(
-                "assistant", calls, results, reasoning=not THINKING.isdisjoint(kinds), pinned=pinned,
+                "assistant", calls, results, reasoning=thinks, late=thinks and kinds[0] not in THINKING, pinned=pinned,
                 sources=tuple(sources_of(blocks)), cites=tuple(cites_of(blocks)),
             )  # fmt: skip
         results, sources = results_of(blocks), tuple(sources_of(blocks))

@@ -90,6 +90,23 @@ async def test_fold_up_to_a_thought_does_not_fit_where_none_follows() -> None:
     assert outcomes[0].body == outcomes[1].body == outcomes[2].body
 
 
+async def test_no_fold_ends_where_a_thought_is_not_the_first_thing() -> None:
+    """The turn would begin there then (A30)."""
+    talk = thinking(6, last=True)
+    for at in (5, 7):
+        thought, use = talk.items[at]["content"]
+        talk.items[at]["content"] = [{"type": "text", "text": "Well."}, thought, use]
+    assert VIOLATIONS[talk.form](json.loads(talk.body), model="claude-sonnet-4-5") == []
+    for above in (1_000, 800, 600, 400):
+        rules = story.policy(
+            strategy="combined", summary_model="extractive", trigger_threshold=300, target_threshold=200, fold_rounds_above=above,
+            keep_recent_tool_results=1,
+        )  # fmt: skip
+        outcome = await story.House().decide(talk, rules)
+        assert outcome.result == "compacted"
+        assert VIOLATIONS[talk.form](json.loads(outcome.body), model="claude-sonnet-4-5") == []
+
+
 async def test_cut_inside_what_is_covered_is_kept_as_well() -> None:
     """No second checkpoint can be kept for the very prefix that one is kept for: the new one reaches an item further."""
     house, talk = story.House(), story.Talk().ask("Read all of it.")

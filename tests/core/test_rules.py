@@ -7,6 +7,7 @@ that a cut at allowed places adds no violation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -210,7 +211,7 @@ def slowly(facts: Sequence[Facts], at: int) -> bool:
     if start == at or not any(fact.reasoning for fact in facts[start:stop]):
         return True
     following = [fact for fact in facts[at:stop] if not bound(fact)] or [facts[at]]
-    return following[0].reasoning and not facts[at - 1].alone
+    return following[0].reasoning and not following[0].late and not facts[at - 1].alone
 
 
 @settings(max_examples=600)
@@ -322,3 +323,10 @@ def test_one_result_may_do_for_two_calls_of_one_id() -> None:
     twice = [ask(), says("a"), says("a"), answers("a"), ask()]
     assert rules.violations(twice) == {("unanswered", "a", 1)}
     assert rules.violations([ask(), says("a"), ask()]) == {("unanswered", "a", 1), ("unheard", "a", 1)}
+
+
+def test_no_cut_before_an_item_whose_reasoning_comes_late() -> None:
+    """A30: under manual thinking a turn begins with its thought."""
+    late = replace(thinks("b"), late=True)
+    turn = [ask(), thinks("a"), answers("a"), late, answers("b"), thinks("c"), answers("c")]
+    assert allowed(*turn) == [0, 1, 5, 7]
