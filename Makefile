@@ -45,7 +45,7 @@ fidelity: $(INSTALLED) ## measure what a conversation still knows after a compac
 lock: $(INSTALLED_DEV) ## write the locks anew from pyproject.toml; ARGS=--upgrade takes newer versions
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  | $(COMPILE) - $(ARGS) -o requirements.lock
-	$(COMPILE) --extra dev -c requirements.lock $(ARGS) -o requirements-dev.lock
+	$(COMPILE) --extra dev --extra sdks -c requirements.lock $(ARGS) -o requirements-dev.lock
 
 clean: ## remove .venv, caches and build products; data/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info bench/bin bench/corpus
