@@ -314,7 +314,11 @@ def mcp(config: Config = None) -> None:
     except ModuleNotFoundError as missing:
         if missing.name != "mcp":
             raise
-        _fail(["`compactd mcp` needs the extra `mcp`: pip install 'compactd[mcp]'."])
+        _fail(
+            [
+                "`compactd mcp` needs the package `mcp`: pip install 'compactd[mcp]', in a clone .venv/bin/pip install mcp."
+            ]
+        )
     from app.edge.archives import open_archives
 
     settings = _settings(config)
