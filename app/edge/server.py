@@ -1,10 +1,10 @@
 """Serving: uvicorn with compactd's way of stopping and reloading.
 
-SIGTERM begins a drain: `/readyz` says 503 at once, and every answer ends its connection, so that clients come back to another process. For
-the first half of `limits.drain_seconds` a request that still comes is served, because whoever sent it could not know. Later ones might be
-cut off: nobody can connect any more, which makes a balancer try another process, and requests on connections that are still open are
-refused in their own format. It is over when nothing runs any more, or when the time is. A second signal ends it at once. SIGHUP reads the
-configuration again, in every worker.
+SIGTERM begins a drain: `/readyz` says 503 at once, and every answer ends its connection, so that clients come back to another process. A
+request that still comes is served, because whoever sent it could not know. After half of `limits.drain_seconds` nobody can connect any
+more, which makes a balancer try another process. After three quarters, requests on connections that are still open are refused in their
+own format, because they might be cut off. It is over when nothing runs any more, or when the time is. A second signal ends it at once.
+SIGHUP reads the configuration again, in every worker.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ class Server(uvicorn.Server):
         limit = self._app.settings.limits.drain_seconds
         if relay.inflight:
             self._busy = now
-        if not relay.refusing and now - self._stopped >= limit / 2:
-            relay.refusing = True
+        if now - self._stopped >= limit / 2:
             for server in self.servers:
                 server.close()
+        # Later than that: whoever was let in last has a request on its way.
+        relay.refusing = now - self._stopped >= limit * 3 / 4
         quiet = not relay.inflight and (not self.server_state.connections or now - self._busy >= QUIET)
         self.should_exit = quiet or now - self._stopped >= limit
         return self.should_exit

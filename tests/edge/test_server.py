@@ -132,6 +132,7 @@ async def test_what_comes_late_in_a_drain_is_refused(tmp_path: Path, workers: in
             await asyncio.sleep(2.5)
             with pytest.raises(ConnectionRefusedError):
                 await compactd.connect()
+            await asyncio.sleep(1)
             if workers == 1:  # else it may be with the one that had nothing to finish, and is gone
                 await late.send(request("POST", "/v1/messages", body=MESSAGES))
                 answer = await late.answer()
