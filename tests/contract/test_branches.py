@@ -97,10 +97,10 @@ async def test_no_fold_ends_where_a_thought_is_not_the_first_thing() -> None:
         thought, use = talk.items[at]["content"]
         talk.items[at]["content"] = [{"type": "text", "text": "Well."}, thought, use]
     assert VIOLATIONS[talk.form](json.loads(talk.body), model="claude-sonnet-4-5") == []
-    for above in (1_000, 800, 600, 400):
+    for target in (1_900, 1_700, 1_500, 1_300, 1_100):
         rules = story.policy(
-            strategy="combined", summary_model="extractive", trigger_threshold=300, target_threshold=200, fold_rounds_above=above,
-            keep_recent_tool_results=1,
+            strategy="tool_result_clearing", keep_recent_tool_results=100, trigger_threshold=2_000, target_threshold=target,
+            fold_rounds_above=2_000,
         )  # fmt: skip
         outcome = await story.House().decide(talk, rules)
         assert outcome.result == "compacted"
