@@ -14,21 +14,22 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from app import counting
-from app.archiving import Archivist
 from app.core import jsonspan, rules, tokens
 from app.core.view import Chains, EntryCache, View, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.media import media_cost
 from app.formats.reading import Reader
-from app.keeping import Keeper
 from app.ports import UNTRACED, ArchiveSink, Counter, Recorder, SharedStore, Summarizer, Tracer
-from app.preparing import Preparer
 from app.request import Ask, Context, Outcome, Result
-from app.rewriting import Attempt, Rewriter
-from app.shaping import Shaping, shapes
-from app.thinking import asked
+from app.steps import counting
+from app.steps.archiving import Archivist
+from app.steps.attempt import Attempt
+from app.steps.keeping import Keeper
+from app.steps.preparing import Preparer
+from app.steps.rewriting import Rewriter
+from app.steps.shaping import Shaping, shapes
+from app.steps.thinking import asked
 
 MAX_REJECTIONS = 3
 """After so many refusals by the provider, a session gets no new plan, and its requests no shape."""

@@ -110,7 +110,7 @@ def test_every_part_is_known() -> None:
         ("summaries/recap.py", "from app.formats.base import Format"),
         ("compactor.py", "def late():\n    from app.edge.relay import Relay"),
         ("compactor.py", "import httpx"),
-        ("counting.py", "from redis.asyncio import Redis"),
+        ("steps/counting.py", "from redis.asyncio import Redis"),
         ("edge/relay.py", "from app.main import App"),
         ("main.py", "from app.cli import cli"),
         ("ports.py", "from app.settings import Policy"),

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "settings/rules.py": "settings/test_faults.py",
     "settings/schema.py": "settings/test_reference.py",
     "settings/values.py": "settings/test_faults.py",
+    "steps/attempt.py": "steps/test_rewriting.py",
     "strategies/base.py": "contract/test_agreement.py",
     "strategies/llm_compactor.py": "test_own_strategy.py",
 }

@@ -18,9 +18,9 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from app import __version__
-from app.archive import Archives, whole
 from app.core.transcript import Seen, line
 from app.formats import FORMATS
+from app.steps.archive import Archives, whole
 
 _ADDRESS = re.compile(r"/compactd/archives/([^/\s]+)/([0-9a-f]+)")
 ITEM_CHARACTERS, ANSWER_CHARACTERS = 8_000, 40_000

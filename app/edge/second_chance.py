@@ -31,7 +31,7 @@ from app.edge.upstream import Upstream
 from app.errors import NotCompactable, UpstreamFailed
 from app.formats import FORMATS
 from app.request import Ask, Outcome
-from app.thinking import QUIRK
+from app.steps.thinking import QUIRK
 
 LONGEST_REFUSAL = 1 << 20
 """Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""

@@ -17,7 +17,6 @@ from app.core.plan import Plan, leads
 from app.core.transcript import Part, Seen, transcript
 from app.core.view import Facts, View, origin
 from app.errors import NotCompactable, SummaryFailed
-from app.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.own.calling import Busy, Escaped, call
 from app.own.contract import CompactionContext, CompactionPlan, CompactionUsage, Message, Rendered
 from app.own.listed import listed
@@ -26,6 +25,7 @@ from app.own.wrong import Wrong
 from app.ports import Recorder, Summary
 from app.request import Context
 from app.settings import EXTRACTIVE
+from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.strategies.base import Goal
 from app.strategies.stretch import longest, says_something
 

@@ -15,12 +15,12 @@ pytest.importorskip("mcp")
 
 from mcp import Client, StdioServerParameters, stdio_client
 
-from app.archive import draft_archive
 from app.core import jsonspan
 from app.edge import mcp
 from app.edge.stores import open_store
 from app.edge.stores.memory import MemoryStore
 from app.ports import Archive
+from app.steps.archive import draft_archive
 from tests.edge.talks import Talk
 
 FORMS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]

@@ -305,7 +305,7 @@ async def test_no_span_holds_content_or_credentials(form: str, spans: Spans, mon
         def fails(*_: Any, **__: Any) -> Any:
             raise ValueError("CONFIDENTIAL")
 
-        monkeypatch.setattr("app.counting.estimate", fails)
+        monkeypatch.setattr("app.steps.counting.estimate", fails)
         assert (await proxy.ask(talk.request())).told == ("failed", "internal_error")
         provider.keys = frozenset({"another"})
         assert (await proxy.ask(talk.request())).status == 401

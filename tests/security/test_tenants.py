@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.archive import whole
 from app.edge.stores.memory import MemoryStore
+from app.steps.archive import whole
 from tests.edge.talks import MODELS, Talk, texts
 from tests.edge.wire import Answer, Running, compactd, configured, request
 from tests.story import House, policy

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.archive import InStore
 from app.edge.archives.base import Shelves
 from app.edge.archives.directory import DirectoryArchives
 from app.edge.archives.own import OwnArchives
 from app.edge.archives.s3 import S3Archives
 from app.ports import ArchiveSink
+from app.steps.archive import InStore
 
 
 def open_archives(url: str | None, store: Shelves) -> ArchiveSink:

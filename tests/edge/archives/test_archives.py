@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app import archiving
-from app.archive import whole
 from app.cli import cli
 from app.compactor import Compactor
 from app.edge.archives import open_archives
@@ -27,6 +25,8 @@ from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
 from app.ports import Archive, ArchiveSink
 from app.request import Outcome
+from app.steps import archiving
+from app.steps.archive import whole
 from tests.edge.wire import compactd, configured, request, until
 from tests.story import BASE, House, Talk, policy, sent, texts, words
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app import leasing
 from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
 from app.ports import Summary, SummaryJob
 from app.request import Context
 from app.settings import Policy
+from app.steps import leasing
 from tests.story import House, Talk, policy, texts, words
 
 BRIEF = 0.3

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from app import counting
 from app.core import tokens
 from app.core.view import EntryCache, View
-from app.counting import (
+from app.formats import FORMATS
+from app.formats.media import media_cost
+from app.formats.reading import Opened, Reader, open_body
+from app.ports import Session, UsageMark
+from app.registry import Model, Registry
+from app.steps import counting
+from app.steps.counting import (
     MODELS,
     USAGE_MARKS,
     Estimate,
@@ -27,11 +32,6 @@ from app.counting import (
     scale_of,
     tiny,
 )
-from app.formats import FORMATS
-from app.formats.media import media_cost
-from app.formats.reading import Opened, Reader, open_body
-from app.ports import Session, UsageMark
-from app.registry import Model, Registry
 from tests.story import House, Talk, counted, policy, words
 
 FORM = FORMATS["openai-chat"]

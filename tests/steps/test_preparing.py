@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.archive import whole
 from app.edge.stores.memory import MemoryStore
 from app.errors import SummaryFailed
 from app.ports import StoredCheckpoint, Summary, SummaryJob
 from app.settings import Policy
+from app.steps.archive import whole
 from tests.story import House, Talk, policy, sent, texts, words
 
 

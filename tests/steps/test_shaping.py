@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from app import archiving
 from app.compactor import MAX_REJECTIONS
 from app.core import tokens
 from app.formats import FORMATS
 from app.request import Outcome
 from app.settings import Policy
+from app.steps import archiving
 from tests.story import BASE, House, Item, Talk, policy, sent, words
 from tests.strict import VIOLATIONS
 from tests.strict.openai_responses import reasoning_pairs
@@ -590,14 +590,14 @@ async def test_what_rules_and_compactions_take_out_is_all_readable_and_replayed(
 
 
 async def _whole(house: House, outcome: Outcome) -> set[int]:
-    from app.archive import whole
+    from app.steps.archive import whole
 
     document = await whole(house.store, await house.archive(outcome))
     return {entry["index"] for entry in document["items"]}
 
 
 async def test_a_shape_that_breaks_something_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.shaping._Shape._traffic", lambda _: ({1}, set()))  # the call goes, its results stay
+    monkeypatch.setattr("app.steps.shaping._Shape._traffic", lambda _: ({1}, set()))  # the call goes, its results stay
     talk, _ = earlier("openai-chat")
     assert (await House().decide(talk, standing("messages_only"))).body == talk.body
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from app import counting
-from app.archive import Draft
 from app.core.plan import Checkpoint, checkpoint_of, replay
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
@@ -25,11 +23,11 @@ from app.ports import (
     StoredCheckpoint,
     Summary,
 )
-from app.replaying import Replayer
 from app.request import Context, Outcome
-
-if TYPE_CHECKING:
-    from app.rewriting import Attempt
+from app.steps import counting
+from app.steps.archive import Draft
+from app.steps.attempt import Attempt
+from app.steps.replaying import Replayer
 
 
 def _stored(context: Context, checkpoint: Checkpoint) -> StoredCheckpoint:

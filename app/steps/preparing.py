@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from app.archiving import Archivist
 from app.errors import StoreFailed
-from app.keeping import Keeper
 from app.ports import Recorder
 from app.request import Context
-from app.rewriting import Attempt, Rewriter
 from app.settings import EXTRACTIVE
+from app.steps.archiving import Archivist
+from app.steps.attempt import Attempt
+from app.steps.keeping import Keeper
+from app.steps.rewriting import Rewriter
 
 AT_ONCE = 32
 """Preparations that one process works on at the same time."""

@@ -2,7 +2,7 @@
 
 A summary is expensive, so nobody makes one twice. Requests of this process that wait for the same prefix share one flight, and one
 that landed is remembered. Other replicas are kept waiting by a lease, which is given back only when what came of the summary is stored:
-then they find that. Nobody waits longer than `summary_timeout`, and for a holder that died not even that long (`app.leasing`).
+then they find that. Nobody waits longer than `summary_timeout`, and for a holder that died not even that long (`app.steps.leasing`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from app.core.plan import Clear, Plan
 from app.core.transcript import Part, Seen
 from app.core.view import Edited, Facts, View, origin
 from app.errors import SummaryFailed
-from app.leasing import LeaseStore, Leasing
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
+from app.steps.leasing import LeaseStore, Leasing
 from app.summaries.extractive import Cleared, Condensed, condense, extract
 from app.summaries.requests import kept_requests
 from app.summaries.values import kept_values

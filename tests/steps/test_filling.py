@@ -17,13 +17,13 @@ from app.core import tokens
 from app.edge.stores import Guarded, MemoryStore, SqliteStore
 from app.edge.stores.base import StoreOptions
 from app.errors import StoreFailed, SummaryFailed
-from app.filling import Filler
 from app.formats import FORMATS
 from app.formats.reading import open_body
 from app.ports import Store, Summary, SummaryJob
 from app.registry import Model
 from app.request import Ask, Context, Outcome
 from app.settings import Policy
+from app.steps.filling import Filler
 
 TURN = "Tell me about the harbour, the ships that come and go, and who pays for all of it. " * 8
 FAILURES = [

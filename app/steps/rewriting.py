@@ -6,28 +6,28 @@ plans come from strategies and are pure; the only thing that waits is the summar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from app import counting
-from app.archive import Draft
 from app.core import rules
 from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
-from app.core.plan import Checkpoint, Clear, Plan, apply, leads
+from app.core.plan import Clear, Plan, apply, leads
 from app.core.view import View, origin, raw_bytes
 from app.errors import NotCompactable, SummaryFailed
-from app.filling import LEAST_RECAP, SETTLED, Filler, seen
-from app.keeping import Keeper
 from app.own.strategy import OwnStrategy
-from app.ports import Recorder, Summarizer, Summary
+from app.ports import Recorder, Summarizer
 from app.request import Context
 from app.settings import EXTRACTIVE
+from app.steps import counting
+from app.steps.archive import Draft
+from app.steps.attempt import Attempt, Step
+from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
+from app.steps.keeping import Keeper
+from app.steps.thinking import bound
 from app.strategies import STRATEGIES
 from app.strategies.base import Goal
 from app.strategies.combined import tokens_after
 from app.strategies.fold_rounds import FoldRounds
 from app.summaries.recap import recap
-from app.thinking import bound
 
 LEAST_SHARE_OF_EXCESS = 0.4
 """A step frees at least this share of what lies above the target: where that is out of reach, every request is above the trigger,
@@ -35,36 +35,6 @@ and steps still have to be large and rare."""
 REMAINS_SHARE = 5
 """One token in so many stays of cleared results, where no model is asked: more would bring the next compaction near."""
 MODELLESS = frozenset({"sliding_window", "tool_result_clearing"})
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A plan with its hole filled. `fell_back`: the summariser was asked in vain; `remains` are the lines that stay of a cleared result."""
-
-    plan: Plan
-    summary: Summary | None = None
-    fell_back: bool = False
-    remains: Mapping[Clear, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A rewritten view and how it came about. `settled_elsewhere`: another replica has made this compaction meanwhile."""
-
-    view: View
-    steps: tuple[Step, ...]
-    level: int
-    settled_elsewhere: bool = False
-    prepared: Checkpoint | None = None
-    """made ahead of time, archive and all"""
-
-    @property
-    def strategy(self) -> str:
-        return self.prepared.strategy if self.prepared else self.steps[0].plan.strategy
-
-    @property
-    def summaries(self) -> tuple[Summary, ...]:
-        return tuple(step.summary for step in self.steps if step.summary is not None)
 
 
 class Rewriter:

@@ -9,16 +9,13 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
 from app.core.plan import left
 from app.ports import Archive, ArchiveSink, Recorder, SharedStore
 from app.request import Context
-
-if TYPE_CHECKING:
-    from app.rewriting import Attempt
-    from app.shaping import Cut
+from app.steps.archive import Draft, InStore, draft_archive, draft_of_result, usable
+from app.steps.attempt import Attempt
+from app.steps.shaping import Cut
 
 SINK_SECONDS = 15
 """How long an archive may take to be written. A request waits for it: its recap must not name what is not there."""

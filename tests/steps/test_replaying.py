@@ -14,7 +14,7 @@ from app.core.plan import Checkpoint
 from app.core.view import Clearing, Edited, EntryCache, Facts, Note, View, chain
 from app.formats import FORMATS
 from app.formats.reading import Reader, open_body
-from app.replaying import NEAR, Replayer, closed
+from app.steps.replaying import NEAR, Replayer, closed
 from tests.contract.scripts import WRITERS, few, script
 from tests.items import answers, ask, says
 from tests.story import Talk
@@ -106,8 +106,8 @@ def test_items_that_only_differ_in_bytes_are_taken_as_they_are_now() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.replaying.FITTING", 5)
-    monkeypatch.setattr("app.replaying.REPLAYED", 3)
+    monkeypatch.setattr("app.steps.replaying.FITTING", 5)
+    monkeypatch.setattr("app.steps.replaying.REPLAYED", 3)
     client, replayer = Client(), Replayer()
     for n in range(20):
         assert client.replayed(replayer, CUT, Talk.of(5).ask(f"{n}").items) is not None

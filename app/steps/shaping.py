@@ -20,7 +20,7 @@ from app.errors import NotCompactable
 from app.formats.reading import result_key
 from app.request import Context
 from app.settings import Policy
-from app.thinking import standing
+from app.steps.thinking import standing
 
 SHORT_RESULT = 200
 """Tokens that `compact_tool_results` leaves of a result of an earlier turn."""
