@@ -120,11 +120,11 @@ def preview(
     ] = False,
 ) -> None:
     """Show what would be forwarded for a saved request, and why. Offline: nothing is sent or stored."""
-    from app.edge.preview import Preview
+    from app.edge.preview import Preview, guessed_path
     from app.edge.preview import preview as told
 
     text = _read(file)
-    request = Preview(path=path or _guessed_path(text), body=text, policy=policy)
+    request = Preview(path=path or guessed_path(text), body=text, policy=policy)
     result = asyncio.run(told(_settings(config, code=True), request))
     if "error" in result:
         _fail([result["error"]])
@@ -152,7 +152,8 @@ def replay(
     One body stands for all the requests that led to it. Summaries that a model would write can't be made offline: the policy's
     `summary_fallback` stands for them.
     """
-    from app.edge.replay import played
+    from app.edge.preview import guessed_path
+    from app.edge.replay import played, table
 
     text = _read(file)
     try:
@@ -162,49 +163,16 @@ def replay(
         bodies = [line for line in text.splitlines() if line.strip()]
     if not bodies:
         _fail([f"{file} is empty."])
-    given = [(path or _guessed_path(body), body.encode("utf-8", "surrogatepass")) for body in bodies]
+    given = [(path or guessed_path(body), body.encode("utf-8", "surrogatepass")) for body in bodies]
     rows, total = asyncio.run(played(_settings(config, code=True), given, policy))
     if as_json:
         for row in (*rows, total):
             typer.echo(json.dumps(row))
     else:
-        _table(rows, total)
+        for line in table(rows, total):
+            typer.echo(line)
     if not rows:
         raise typer.Exit(1)
-
-
-def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> None:
-    widths = {
-        "request": 7,
-        "items": 5,
-        "tokens": 9,
-        "sent_on": 9,
-        "outcome": 9,
-        "strategy": 20,
-        "level": 5,
-        "cached": 6,
-        "reason": 0,
-    }
-    right = ("request", "items", "tokens", "sent_on", "level", "cached")
-    typer.echo("  ".join(f"{name:{'>' if name in right else '<'}{width}}" for name, width in widths.items()))
-    for row in rows:
-        told = {
-            **row,
-            "tokens": f"{row['tokens']:,}",
-            "sent_on": f"{row['sent_on']:,}",
-            "cached": f"{row['cached']:.0%}",
-        }
-        told["level"] = row["level"] or ""
-        typer.echo(
-            "  ".join(f"{told[name]:{'>' if name in right else '<'}{width}}" for name, width in widths.items()).rstrip()
-        )
-    typer.echo("")
-    for key, value in total.items():
-        typer.echo(
-            f"{key.replace('_', ' ') + ':':<20}{value:,}"
-            if isinstance(value, int)
-            else f"{key.replace('_', ' ') + ':':<20}{value}"
-        )
 
 
 def _read(file: Path) -> str:
@@ -213,30 +181,6 @@ def _read(file: Path) -> str:
         return raw.decode()
     except (OSError, UnicodeDecodeError) as fault:
         _fail([f"{file} can't be read: {getattr(fault, 'strerror', None) or 'not UTF-8'}"])
-
-
-def _guessed_path(text: str) -> str:
-    """The format's path by the body's keys, for bodies that say what they are."""
-    try:
-        keys: Any = json.loads(text)
-    except ValueError:
-        return "/v1/chat/completions"
-    if not isinstance(keys, dict):
-        return "/v1/chat/completions"
-    if "contents" in keys:
-        return "/v1beta/models/gemini:generateContent"
-    if "input" in keys:
-        return "/v1/responses"
-    blocks = [message.get("content") for message in keys.get("messages", []) if isinstance(message, dict)]
-    kinds = {
-        block.get("type")
-        for content in blocks
-        if isinstance(content, list)
-        for block in content
-        if isinstance(block, dict)
-    }
-    anthropic = "system" in keys or "anthropic_version" in keys or kinds & {"tool_use", "tool_result", "thinking"}
-    return "/v1/messages" if anthropic else "/v1/chat/completions"
 
 
 @archives.command("list")

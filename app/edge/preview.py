@@ -5,6 +5,7 @@ Serves `compactd preview` and `POST /compactd/api/preview`; both use the real co
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -111,3 +112,31 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         "tokens_after": outcome.after, "count_source": outcome.source, "bytes_before": len(raw), "bytes_after": len(outcome.body),
         "warnings": trial.warnings, "body": outcome.body.decode("utf-8", "replace"),
     }  # fmt: skip
+
+
+def guessed_path(text: str) -> str:
+    """The path of a body that does not say which format it has: by its keys, where they tell."""
+    try:
+        keys: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        keys = None
+    if not isinstance(keys, dict):
+        return "/v1/chat/completions"
+    if "contents" in keys:
+        return "/v1beta/models/gemini:generateContent"
+    if "input" in keys:
+        return "/v1/responses"
+    messages = keys.get("messages")
+    contents = (
+        [message.get("content") for message in messages or () if isinstance(message, dict)]
+        if isinstance(messages, list)
+        else []
+    )
+    blocks = [
+        block for content in contents if isinstance(content, list) for block in content if isinstance(block, dict)
+    ]
+    own = {"tool_use", "tool_result", "thinking"}
+    anthropic = (
+        "system" in keys or "anthropic_version" in keys or any(str(block.get("type")) in own for block in blocks)
+    )
+    return "/v1/messages" if anthropic else "/v1/chat/completions"

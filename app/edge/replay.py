@@ -108,6 +108,25 @@ def _counted(ask: Ask, opened: Opened) -> tuple[list[Slice], list[int]]:
     return [b"", *opened.raws], [fixed.tokens, *(entry.tokens for entry in entries)]
 
 
+_COLUMNS = {
+    "request": ">7", "items": ">5", "tokens": ">9,", "sent_on": ">9,", "outcome": "<9", "strategy": "<20", "level": ">5", "cached": ">6.0%",
+    "reason": "",
+}  # fmt: skip
+"""Key of a row -> how it is written."""
+
+
+def table(rows: Sequence[dict[str, Any]], total: dict[str, Any]) -> Iterator[str]:
+    """Rows and sum as lines of text."""
+    yield "  ".join(f"{key:{form.rstrip(',%').removesuffix('.0')}}" for key, form in _COLUMNS.items())
+    for row in rows:
+        shown = {**row, "level": row["level"] or ""}
+        yield "  ".join(f"{shown[key]:{form}}" for key, form in _COLUMNS.items()).rstrip()
+    yield ""
+    for key, value in total.items():
+        told = f"{value:,}" if isinstance(value, int) else value
+        yield f"{key.replace('_', ' ') + ':':<20}{told}"
+
+
 def requests_of(form: Format, body: bytes) -> Iterator[bytes]:
     """The requests that led to this one, each as a body, the body itself last unless the model has spoken last.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.preview import Preview, preview
+from app.edge.preview import Preview, guessed_path, preview
 from app.settings import Settings
 from tests.edge.talks import Talk, compacted
 from tests.edge.wire import PATHS
@@ -120,3 +120,17 @@ async def test_query_and_prefix_of_a_path_are_understood() -> None:
     body = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Hi."}]}
     found = await told({"path": "/anthropic/v1/messages?beta=true", "body": body})
     assert (found["upstream"], found["format"]) == ("anthropic", "anthropic-messages")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_body_tells_its_format(form: str) -> None:
+    body = Talk(form).ask("Read.").rounds(1).body
+    guessed = guessed_path(json.dumps(body)).replace("gemini:", "m:")
+    assert guessed.rpartition("/")[2] == PATHS[form].rpartition("/")[2].replace("gemini-2.5-flash:", "m:")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"messages": null}', '{"messages": [1, {"content": [null]}]}', "[" * 100_000]
+)
+def test_what_tells_nothing_counts_as_chat(text: str) -> None:
+    assert guessed_path(text) == "/v1/chat/completions"
