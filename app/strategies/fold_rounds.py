@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from app.core import rules
+from app.core.notes import is_cleared
 from app.core.plan import Plan
 from app.core.view import Edited, View
 from app.strategies.base import Goal
@@ -38,21 +39,22 @@ class FoldRounds:
         left = view.tokens + int(goal.target * NOTE_SHARE)
         end = start
         for at, stop in pairwise([start, *stops]):
-            if left <= goal.target and not _is_cleared(view, at, stop):
+            if left <= goal.target and not _all_cleared(view, at, stop):
                 break
             left -= sum(max(0, entry.tokens) for entry in view.entries[at:stop])
             end = stop
         return Plan(self.name, start, end, "summary") if says_something(facts, start, end) else None
 
 
-def _is_cleared(view: View, start: int, stop: int) -> bool:
-    """Was every result of these items cleared? Then their lines in the note say more than they do, and take less room."""
+def _all_cleared(view: View, start: int, stop: int) -> bool:
+    """Was every result of these items cleared? Then their lines in the note say more than they do, and take less room. One that a standing
+    rule cut to its head and tail was not: it can be read."""
     cleared = {
         (at, place.ordinal)
         for at in range(start, stop)
         if isinstance(piece := view.pieces[at], Edited)
         for place in piece.cleared
-        if not place.inputs
+        if not place.inputs and is_cleared(place.text)
     }
     results = sum(len(view.entries[at].facts.results) for at in range(start, stop))
     return 0 < results == len(cleared)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core import rules
-from app.core.notes import cleared_result
+from app.core.notes import cleared_result, cut_result
 from app.core.plan import Plan
 from app.core.view import Clearing, Edited, Facts
 from app.strategies.fold_rounds import FoldRounds
@@ -45,6 +45,15 @@ def test_rounds_that_were_cleared_go_even_if_the_rest_would_fit() -> None:
     assert FoldRounds().plan(own, goal(own, target=10_000)) == fold(1, 7)
     own.pieces[4] = 4
     assert FoldRounds().plan(own, goal(own, target=10_000)) == fold(1, 3)
+
+
+def test_rounds_whose_results_a_standing_rule_cut_are_not_cleared() -> None:
+    """Their heads and tails can be read."""
+    own = view(ask(), *rounds(6))
+    for at in (2, 4, 6):
+        own.pieces[at] = Edited(at, (Clearing(0, cut_result("x" * 90_000, 20_000, 5_000, "")),))
+    assert FoldRounds().plan(own, goal(own, target=10_000)) is None
+    assert FoldRounds().plan(own, goal(own, target=700)) == plan(ask(), *rounds(6), target=700)
 
 
 def test_what_fits_is_not_folded() -> None:
