@@ -256,15 +256,30 @@ def _settled(context: Context) -> int:
 
 def _reaching(context: Context, view: View) -> View:
     """The view with a checkpoint to be that reaches further than the stored one, over items that it keeps, and, where a standing rule takes
-    out tool traffic, over the results of all calls in it: a replay comes before that rule, and must not part them."""
+    out tool traffic or reasoning, over the results of all calls in it and what its reasoning led to: a replay comes before that rule, and
+    must not part them."""
     covered = max(view.covered, _settled(context) + 1)
     if view.shaped:
+        covered = _past_answer(context.client, covered)
         for (result, _), (call, _) in sorted(
             rules.pair(context.client.facts).call_of.items(), key=lambda pair: pair[1]
         ):
             if call < covered:
                 covered = max(covered, result + 1)
     return replace(view, covered=covered) if covered > view.covered else view
+
+
+def _past_answer(client: View, covered: int) -> int:
+    """The end of what the model said in one go, if reasoning with an item of its own leads to what comes next; else `covered`."""
+    facts = client.facts
+    start = covered - 1
+    while start >= 0 and facts[start].role == "assistant" and not facts[start].alone:
+        start -= 1
+    if start < 0 or not facts[start].alone:
+        return covered
+    while covered < len(facts) and facts[covered].role == "assistant" and not facts[covered].alone:
+        covered += 1
+    return covered
 
 
 def _too_little(context: Context, after: int) -> str:

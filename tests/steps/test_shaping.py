@@ -589,6 +589,22 @@ async def test_what_rules_and_compactions_take_out_is_all_readable_and_replayed(
     assert compactions or strategy == "tool_result_clearing"
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_checkpoint_never_parts_reasoning_from_what_it_led_to(seed: int) -> None:
+    """Many small compactions: each reaches one item further than the last, wherever that is. A replay knows of reasoning that went only
+    what the checkpoint says, and what it led to must not name it (R12)."""
+    form = "openai-responses"
+    small = policy(
+        strategy="summarize", history_mode="no_reasoning", trigger_threshold=500, target_threshold=200, keep_recent_turns=2,
+        summary_model="extractive", keep_recent_tool_results=1,
+    )  # fmt: skip
+    house = House()
+    for talk, _, _ in grown(form, seed, 8):
+        for replica in (house, House(store=house.store), House(store=house.store)):
+            outcome = await replica.decide(talk, small, window=1_000_000)
+            assert not refusals(form, outcome.body, talk.body) - refusals(form, talk.body, talk.body)
+
+
 async def _whole(house: House, outcome: Outcome) -> set[int]:
     from app.steps.archive import whole
 
