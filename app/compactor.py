@@ -97,7 +97,7 @@ class Compactor:
         context = self._context(ask, reader, view)
         context.again = again
         await self._keeper.find(context)
-        if shapes(policy) and not self._rejected(context):
+        if self._shapes(context):
             await self._shape(context)
         learnt = self._keeper.ratios.of(ask.tenant, ask.upstream, ask.model)
         scale = counting.scale_of(context.chain, context.found.session, ask.model, learnt)
@@ -138,6 +138,18 @@ class Compactor:
         context.unshaped, context.view = context.view, shaped
         await self._archivist.archive_results(context, cuts)
 
+    def _shapes(self, context: Context) -> bool:
+        return shapes(context.ask.policy) and not self._rejected(context)
+
+    async def _standing(self, context: Context, view: View) -> View:
+        """A view that a checkpoint has just given, as the standing rules leave it; counted."""
+        if not self._shapes(context):
+            return view
+        replayed = replace(context, view=view)
+        await self._shape(replayed)
+        await counting.fill(context.reader, replayed.view)
+        return replayed.view
+
     async def _ask_provider(self, context: Context) -> None:
         """Where the local figure can't decide: the provider's own count of what would be forwarded."""
         if self._counter is None:
@@ -173,7 +185,7 @@ class Compactor:
         level = rules.level(context.view.facts)
         draft = None
         with self._tracer.span("plan", strategy=context.ask.policy.strategy, level=level) as span:
-            attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
+            attempt: Attempt | str | None = await self._preparer.take(context, level, trigger, self._standing)
             if attempt is None:
                 self._preparer.drop(context)
                 draft = self._archivist.draft(context)
@@ -187,6 +199,8 @@ class Compactor:
             address = await self._archivist.archive(context, draft, attempt) or ""
             draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)
         view = await self._keeper.save(context, attempt, draft)
+        if view is not attempt.view:  # another replica's
+            view = await self._standing(context, view)
         return self._forward(replace(context, view=view), "threshold", new=True)
 
     def _trigger(self, context: Context) -> int:

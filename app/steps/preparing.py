@@ -8,8 +8,10 @@ session; one that is no longer of use is cancelled.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from app.core.view import View
 from app.errors import StoreFailed
 from app.ports import Recorder
 from app.request import Context
@@ -22,6 +24,9 @@ from app.steps.rewriting import Rewriter
 AT_ONCE = 32
 """Preparations that one process works on at the same time."""
 REMEMBERED = 4_096
+
+Standing = Callable[[Context, View], Awaitable[View]]
+"""The view as the policy's standing rules leave it."""
 
 
 class Preparer:
@@ -74,17 +79,18 @@ class Preparer:
         finally:
             await self._rewriter.settled(context)
 
-    async def take(self, context: Context, level: int, limit: int) -> Attempt | None:
-        """What was prepared for this conversation, if with it the request stays below `limit` tokens."""
+    async def take(self, context: Context, level: int, limit: int, standing: Standing) -> Attempt | None:
+        """What was prepared for this conversation, if with it the request stays below `limit` tokens; `standing` shapes what it gives."""
         if context.ask.policy.prepare_threshold is None:
             return None
         running = self._running.get(self._name(context))
         if running is not None:
             await asyncio.wait([running], timeout=context.ask.policy.summary_timeout)
         found = await self._keeper.find_prepared(context)
-        if found is None or context.counted.of(found[0]) >= limit:
+        if found is None:
             return None
-        return Attempt(found[0], (), level, prepared=found[1])
+        view = await standing(context, found[0])
+        return Attempt(view, (), level, prepared=found[1]) if context.counted.of(view) < limit else None
 
     def drop(self, context: Context) -> None:
         """What is being prepared for this conversation is of no use any more."""

@@ -185,19 +185,19 @@ async def test_while_the_store_is_away_no_usage_is_learned_and_nothing_fails() -
     assert not [fault for fault in house.witness.faults if fault[0] == "settle"]
 
 
+class Beaten(MemoryStore):
+    """Somebody else's checkpoint is there by the time that ours comes."""
+
+    async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
+        ours = Checkpoint.decode(checkpoint.value)
+        assert ours is not None
+        theirs = Checkpoint(ours.covered, ours.pieces[1:], "theirs", 1, "http://theirs", 7)
+        await super().put_checkpoint(tenant, replace(checkpoint, value=theirs.encode()))
+        return False
+
+
 async def test_a_race_is_won_by_whoever_was_first() -> None:
     """The loser forwards the winner's bytes and writes no record of its own."""
-
-    class Beaten(MemoryStore):
-        """Somebody else's checkpoint is there by the time that ours comes."""
-
-        async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
-            ours = Checkpoint.decode(checkpoint.value)
-            assert ours is not None
-            theirs = Checkpoint(ours.covered, ours.pieces[1:], "theirs", 1, "http://theirs", 7)
-            await super().put_checkpoint(tenant, replace(checkpoint, value=theirs.encode()))
-            return False
-
     house = House(store=Beaten())
     talk = Talk.of(10)
     outcome = await house.decide(talk, RULES)
@@ -205,6 +205,15 @@ async def test_a_race_is_won_by_whoever_was_first() -> None:
     assert sent(outcome) == talk.items[-5:]
     assert (await house.store.compactions())[0] == []
     assert sent(await house.decide(talk.answer().ask("And?"), RULES))[:5] == sent(outcome)
+
+
+async def test_standing_rules_hold_for_the_winners_bytes() -> None:
+    house, rules = House(store=Beaten()), policy(max_tool_result_tokens=100)
+    outcome = await house.decide(talk := Talk.of(10).round(800), rules)
+    assert (outcome.result, outcome.strategy) == ("compacted", "theirs")
+    assert "cut by compaction" in texts(outcome)[-1]
+    again = await house.decide(talk, rules)
+    assert (again.result, again.body, again.after) == ("replayed", outcome.body, outcome.after)
 
 
 async def test_many_requests_of_one_session_at_once() -> None:

@@ -52,6 +52,22 @@ async def test_what_was_prepared_is_there_when_the_trigger_comes() -> None:
     assert sent(again)[: len(sent(later))] == sent(later)
 
 
+async def test_standing_rules_hold_for_what_was_said_since() -> None:
+    """A long result behind the prepared summary is cut from the first request on, as every replay of it will be."""
+    rules, asked = prepares(max_tool_result_tokens=100), talk(5)
+    store = MemoryStore()
+    house = House("They met.", store=store)
+    await house.decide(asked, rules)
+    await settled(house)
+    later = await house.decide(grow(asked, 2).round(800), rules)
+    assert (later.result, later.strategy, len(house.writer.jobs)) == ("compacted", "summarize", 1)
+    assert "cut by compaction" in texts(later)[-1]
+    for replica in (house, House(store=store)):
+        again = await replica.decide(asked, rules)
+        assert (again.result, again.after) == ("replayed", later.after)
+        assert again.body == later.body
+
+
 async def test_its_archive_and_its_cost_are_kept() -> None:
     house, asked = House(store=(store := MemoryStore())), talk(5)
     await house.decide(asked, prepares(), session="s")
