@@ -302,11 +302,12 @@ class Compactor:
         result: Result = (
             "compacted" if new else "replayed" if view.changed else "passed" if reason in PASSING else "declined"
         )
-        if context.ask.policy.mode == "observe":
+        observing = context.ask.policy.mode == "observe"
+        if observing:
             result = "observed" if view.changed else result
         elif view.changed:
             body, beta = _upstream(context)
-        if result == "replayed" and reason == "below_threshold":
+        if result in ("replayed", "observed") and reason == "below_threshold":
             reason = "checkpoint" if view.covered else "standing_rules"
         return Outcome(
             body, result, "store_unavailable" if context.store_failed else reason,
@@ -316,7 +317,7 @@ class Compactor:
             after=context.counted.of(view) if new else context.counted.now if view.changed else context.counted.before,
             source=context.counted.source,
             session=context.session,
-            compactions=(session.compactions if session else 0) + new,
+            compactions=(session.compactions if session else 0) + (new and not observing),
             archive=checkpoint.archive if checkpoint else "",
             beta=beta,
             context=context,

@@ -314,6 +314,7 @@ async def test_observing_forwards_the_original_and_tells_what_would_be() -> None
     assert not outcome.changed
     assert outcome.before > outcome.after > 0
     assert outcome.archive == ""
+    assert outcome.compactions == 0
     assert (await store.archives())[0] == []
     session = await store.get_session("s")
     assert session is not None
@@ -325,7 +326,7 @@ async def test_what_was_observed_is_never_replayed_by_a_policy_that_is_on() -> N
     talk = Talk.of(10)
     await house.decide(talk, policy(mode="observe"))
     again = await house.decide(talk, policy(mode="observe"))
-    assert again.result == "observed"
+    assert story(again) == ("observed", "checkpoint")
     outcome = await house.decide(talk, policy())
     assert story(outcome) == ("compacted", "threshold")
     assert outcome.archive
