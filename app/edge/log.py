@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from app.settings import Settings
+from app.settings import Listen, Settings
 
 _QUIET = (
     "ASGI callable returned without completing response",
@@ -60,6 +60,25 @@ def _without_words(logger: Any, method: str, event: MutableMapping[str, Any]) ->
     return event
 
 
+class _CannotListen(logging.Filter):
+    """uvicorn says that it can't listen with the bare OSError: this says where, and what to do about it."""
+
+    def __init__(self, listen: Listen) -> None:
+        super().__init__()
+        self._listen = listen
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fault = record.msg
+        if isinstance(fault, OSError):
+            number = fault.errno or 0  # a name that can't be resolved has one below 0, which the system doesn't know
+            why = os.strerror(number) if number > 0 else fault.strerror or str(fault)
+            record.msg = (
+                f"can't listen on {self._listen.host}:{self._listen.port}: {why}. "
+                "Another place: --host and --port, or listen.host and listen.port"
+            )
+        return True
+
+
 class _Unwanted(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(_QUIET)
@@ -86,6 +105,7 @@ def configure(settings: Settings) -> None:
     foreign = [*shared, _without_words]
     outlet.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=foreign))
     outlet.addFilter(_Unwanted())
+    outlet.addFilter(_CannotListen(settings.listen))
     root = logging.getLogger()
     root.handlers[:] = [outlet]
     root.setLevel(max(level, logging.WARNING))

@@ -432,8 +432,10 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
                 [*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
             )
             assert ran.returncode != 0
-            assert "address already in use" in ran.stderr.lower()
-            assert json.loads(ran.stderr)["level"] == "error"
+            told = json.loads(ran.stderr)
+            assert told["level"] == "error"
+            assert f"can't listen on 127.0.0.1:{port}: address already in use" in told["event"].lower()
+            assert "--port" in told["event"]
             assert "Traceback" not in ran.stderr
 
 
