@@ -113,7 +113,8 @@ def build(settings: Settings, file: str | None, overrides: dict[str, object]) ->
     def again() -> Settings | None:
         logger = structlog.get_logger("compactd")
         try:
-            changed = read_settings(file, overrides).after(app.settings)
+            read = read_settings(file, overrides)
+            changed = read.after(app.settings)
         except ConfigInvalid as invalid:
             logger.error("reload_refused", faults=invalid.faults, action="the old configuration stays in force")
             return None
@@ -123,7 +124,8 @@ def build(settings: Settings, file: str | None, overrides: dict[str, object]) ->
                 "reload_refused", faults=faults, action="restart: what only a start can change does not fit the rest"
             )
             return None
-        logger.info("reloaded")
+        waiting = [name for name in ("listen", "store") if getattr(read, name) != getattr(changed, name)]
+        logger.info("reloaded", **({"waits_for_restart": waiting} if waiting else {}))
         log.configure(changed)
         return changed
 

@@ -73,9 +73,10 @@ async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> 
 
             await next_event(b"data: before\n\n")
 
-            compactd.configure(**sections, policies=[{"name": "second"}])
+            slower = {"url": "memory://", "timeout": 0.5}
+            compactd.configure(**{**sections, "store": slower}, policies=[{"name": "second"}])
             compactd.signal(signal.SIGHUP)
-            await compactd.logged("reloaded")
+            assert (await compactd.logged("reloaded"))["waits_for_restart"] == ["store"]
             chosen = await compactd.http.post(
                 "/v1/chat/completions", json={"messages": []}, headers={"x-compactd-policy": "first"}
             )
