@@ -96,6 +96,8 @@ def _greet(settings: Settings, file: str | None) -> None:
     typer.echo(f"  Anthropic SDKs   base_url={base}", err=True)
     typer.echo(f"  Google SDKs      base_url={base}", err=True)
     typer.echo(f"  metrics          {base}/metrics", err=True)
+    if settings.console.enabled:
+        typer.echo(f"  console          {base}/compactd/", err=True)
 
 
 @cli.command()

@@ -242,5 +242,8 @@ def test_greeting_says_where_to_point_base_url(capsys: pytest.CaptureFixture[str
     cli._greet(Settings(log={"format": "console"}, listen={"port": 9000}), None)
     told = capsys.readouterr().err
     assert "base_url=http://127.0.0.1:9000/v1" in told
+    assert "http://127.0.0.1:9000/compactd/" in told
+    cli._greet(Settings(log={"format": "console"}, console={"enabled": False}), None)
+    assert "/compactd/" not in capsys.readouterr().err
     cli._greet(Settings(log={"format": "json"}), None)
     assert capsys.readouterr().err == ""

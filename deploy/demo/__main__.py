@@ -98,7 +98,11 @@ async def run(options: argparse.Namespace) -> int:
         ]:
             console.print(line, soft_wrap=True, highlight=False)
         if options.keep:
-            console.print("\ncompactd runs on; Ctrl-C ends it.", highlight=False)
+            console.print(
+                f"\ncompactd runs on at {address} (console: {address}/compactd/); Ctrl-C ends it.",
+                soft_wrap=True,
+                highlight=False,
+            )
             await asyncio.Event().wait()
     return 1 if tally.rejected or tally.failed else 0
 
