@@ -91,7 +91,10 @@ def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
     if isinstance(fault, httpx.TimeoutException):
         return UpstreamFailed("upstream_timeout", f"{host} sent nothing for too long.", 504)
     if isinstance(fault, httpx.ConnectError | httpx.ProxyError | httpx.UnsupportedProtocol):
-        return UpstreamFailed("upstream_unreachable", f"{host}: {fault}.")
+        text = str(fault)
+        return UpstreamFailed(
+            "upstream_unreachable", f"{text[:1].upper()}{text[1:]}." if host in text else f"{host}: {text}."
+        )
     if isinstance(fault, httpx.LocalProtocolError):
         return UpstreamFailed("bad_request", f"This request can't be sent to {host}: {fault}.", 400)
     return UpstreamFailed("upstream_broke_off", f"{host} broke off its answer or answered what is not HTTP.")

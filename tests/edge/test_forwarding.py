@@ -50,6 +50,9 @@ def test_what_went_wrong_in_connecting_is_told() -> None:
     assert "certificate" in str(
         failure(httpx.ConnectError("the TLS certificate of a:443 is not trusted: self-signed"), "a")
     )
+    assert str(failure(httpx.ConnectError("could not connect to a:443: Connection refused"), "a")) == (
+        "Could not connect to a:443: Connection refused."
+    )
 
 
 @pytest.mark.parametrize(

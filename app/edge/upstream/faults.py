@@ -5,6 +5,7 @@ Texts name the place and the kind of trouble. They never hold headers, a body, o
 
 from __future__ import annotations
 
+import os
 import ssl
 
 import httpx
@@ -40,4 +41,7 @@ def broken(error: Exception | None, *, seen: bool, answered: bool, sending: bool
 
 
 def _what(error: Exception) -> str:
-    return getattr(error, "strerror", None) or type(error).__name__
+    text: str = getattr(error, "strerror", None) or type(error).__name__
+    if text.startswith("Connect call failed") and isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)  # asyncio puts the address in the place of the reason
+    return text
