@@ -515,15 +515,28 @@ async def test_an_exception_is_named_by_its_type_and_place_only() -> None:
         assert "Question" not in repr(house.witness.warnings)
 
 
+class Stop(BaseException):
+    """Like a timeout or a cancellation of another framework's."""
+
+
 @pytest.mark.parametrize(
-    "fault", [SystemExit(1), StopIteration(), asyncio.CancelledError(), MemoryError(), GeneratorExit()]
+    "fault",
+    [
+        SystemExit(1),
+        StopIteration(),
+        asyncio.CancelledError(),
+        MemoryError(),
+        GeneratorExit(),
+        KeyboardInterrupt(),
+        Stop(),
+    ],
 )
 async def test_not_even_such_exceptions_get_out(fault: BaseException) -> None:
     def strategy(_: CompactionContext) -> None:
         raise fault
 
     for name in ("act", "act_async"):
-        if isinstance(fault, StopIteration | GeneratorExit) and name == "act_async":
+        if isinstance(fault, StopIteration | GeneratorExit | KeyboardInterrupt) and name == "act_async":
             continue
         talk, house = Talk.of(8, 200), House()
         untouched(talk, await house.decide(talk, own(strategy, name)))

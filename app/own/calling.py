@@ -24,7 +24,8 @@ class Busy(Exception):
 
 
 class Escaped(Exception):
-    """It raised what would stop more than itself (SystemExit, a cancellation that nobody wanted); the text is that exception's type."""
+    """It raised what would stop more than itself (SystemExit, a cancellation that nobody wanted, anything else that is no Exception); the text
+    is that exception's type."""
 
 
 async def call(function: Callable[..., Any], *args: Any) -> Any:
@@ -32,12 +33,12 @@ async def call(function: Callable[..., Any], *args: Any) -> Any:
     try:
         result = function(*args) if waits(function) else await _in_thread(function, *args)
         return await result if inspect.isawaitable(result) else result
-    except asyncio.CancelledError as fault:
+    except (Exception, KeyboardInterrupt, GeneratorExit):  # on the event loop the last two come from outside
+        raise
+    except BaseException as fault:
         task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if isinstance(fault, asyncio.CancelledError) and (task is None or task.cancelling()):
             raise
-        raise Escaped(type(fault).__name__) from None
-    except SystemExit as fault:
         raise Escaped(type(fault).__name__) from None
 
 
@@ -54,7 +55,11 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
     def work() -> None:
         try:
             outcome: tuple[Callable[[Any], None], Any] = (future.set_result, function(*args))
-        except (StopIteration, GeneratorExit) as fault:  # no future takes these
+        except (
+            StopIteration,
+            GeneratorExit,
+            KeyboardInterrupt,
+        ) as fault:  # no future takes these, no loop survives the last
             outcome = (future.set_exception, Escaped(type(fault).__name__))
         except BaseException as fault:
             outcome = (future.set_exception, fault)
