@@ -54,14 +54,15 @@ def _prepared(context: Context) -> str:
 
 
 DECODED = 2_000
-"""Checkpoints that are kept decoded. They are immutable, so this needs no invalidation."""
+"""Checkpoints that are kept decoded, with the records that they were read from: two replicas that were cut off from their store may each
+have made one for the same prefix, and then the store's counts."""
 
 
 class Keeper:
     def __init__(self, store: SharedStore, recorder: Recorder) -> None:
         self._store = store
         self._recorder = recorder
-        self._decoded: dict[bytes, Checkpoint] = {}
+        self._decoded: dict[bytes, tuple[bytes, Checkpoint]] = {}
         self._replayer = Replayer()
         self.ratios = counting.Ratios()
 
@@ -89,13 +90,13 @@ class Keeper:
         return True
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
-        found = self._decoded.get(stored.key)
-        if found is None:
+        value, found = self._decoded.get(stored.key, (b"", None))
+        if found is None or value != stored.value:
             found = _read(stored)
             if found is not None:
                 if len(self._decoded) >= DECODED:
                     self._decoded.clear()
-                self._decoded[stored.key] = found
+                self._decoded[stored.key] = stored.value, found
         return found
 
     async def has_moved_on(self, context: Context) -> bool:

@@ -102,6 +102,23 @@ async def test_a_checkpoint_is_decoded_once() -> None:
 # Records and sessions
 
 
+async def test_what_was_decoded_gives_way_to_what_the_store_has_now() -> None:
+    """Two replicas that were cut off from their store have each made a checkpoint for the same prefix: one of them counts in the end."""
+    house, talk = House(), Talk.of(10)
+    await house.decide(talk, RULES)
+    own = await house.decide(talk, RULES)
+    made = context(own).checkpoint
+    assert made is not None
+    theirs = replace(made, pieces=made.pieces[1:], archive="http://theirs")
+    stored = StoredCheckpoint.of(context(own).chain, made.covered, theirs.encode())
+    assert isinstance(house.store, MemoryStore)
+    house.store.replace_checkpoint("t", stored)
+    for _ in range(2):
+        again = await house.decide(talk, RULES)
+        assert (again.result, again.archive) == ("replayed", "http://theirs")
+        assert sent(again) == sent(own)[1:]
+
+
 async def test_a_compaction_leaves_a_record() -> None:
     house = House("They met.")
     outcome = await house.decide(Talk.of(10), policy(strategy="summarize"), session="s")
