@@ -189,6 +189,9 @@ async def test_a_plan_on_a_replayed_conversation_covers_the_clients_own() -> Non
         (CompactionPlan(8, " \n"), "summary is empty"),
         (CompactionPlan(8, 7), "summary is a int"),  # type: ignore[arg-type]
         (CompactionPlan(8, "x", (1, 2)), "usage is a tuple"),  # type: ignore[arg-type]
+        (CompactionPlan(8, "x", CompactionUsage("many", 2)), "no number of tokens"),  # type: ignore[arg-type]
+        (CompactionPlan(8, "x", CompactionUsage(None, 2)), "no number of tokens"),  # type: ignore[arg-type]
+        (CompactionPlan(8, "x", CompactionUsage(1, float("inf"))), "no number of tokens"),  # type: ignore[arg-type]
         ("a text", "returned a str"),
         ({"keep_from": 8}, "returned a dict"),
     ],

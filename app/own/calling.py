@@ -24,8 +24,8 @@ class Busy(Exception):
 
 
 class Escaped(Exception):
-    """It raised what would stop more than itself (SystemExit, a cancellation that nobody wanted, anything else that is no Exception); the text
-    is that exception's type."""
+    """It raised what would stop more than itself: SystemExit, a cancellation that nobody wanted, or anything else that is no Exception. The
+    text is that exception's type."""
 
 
 async def call(function: Callable[..., Any], *args: Any) -> Any:

@@ -200,7 +200,10 @@ class Talk:
         if answer.usage is not None:
             if not isinstance(answer.usage, CompactionUsage):
                 raise Wrong(f"its usage is a {type(answer.usage).__name__}, not a CompactionUsage")
-            self.context.record_usage(answer.usage.input_tokens, answer.usage.output_tokens)
+            try:
+                self.context.record_usage(answer.usage.input_tokens, answer.usage.output_tokens)
+            except (TypeError, ValueError, OverflowError):
+                raise Wrong("its usage holds something that is no number of tokens") from None
         start, stop = longest(view.facts, at)
         spent = self.spent or Summary("")
         plan = Plan(name, start, stop, "summary" if text else "")
