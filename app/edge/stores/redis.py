@@ -40,7 +40,8 @@ from app.edge.stores.redis_servers import Call, Servers, Single, call
 from app.edge.stores.sessions import KINDS, checked, closed, increments, opened, replacements, session_of
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors, home_of
 
-CACHE_ITEMS, CACHE_BYTES = 20_000, 64 << 20
+CACHE_ITEMS, CACHE_BYTES, CACHE_SECONDS = 20_000, 64 << 20, 60
+"""The last: after a server has lost its data, another replica may have made another checkpoint for the same prefix."""
 TRIES = 4
 """Records asked for in one lookup, deepest first, while they turn out to be gone."""
 LARGEST_RECORD = 32 << 20
@@ -271,7 +272,8 @@ class RedisStore:
         return value, False
 
     def _remember(self, tenant: str, key: bytes, value: bytes) -> None:
-        self._values.put((tenant, key), value, size=len(value) + 200, ttl=self.options.checkpoint_ttl)
+        life = min(CACHE_SECONDS, self.options.checkpoint_ttl)
+        self._values.put((tenant, key), value, size=len(value) + 200, ttl=life)
 
     async def _renew(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
         """Half of its life is over and it is still in use. A server that can't write just now can still be read."""

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -391,3 +392,21 @@ async def test_a_session_that_goes_on_does_not_touch_the_lists_each_time(store: 
     assert told["cmdstat_hincrby"]["calls"] == 10
     [session] = (await store.sessions())[0]
     assert session.requests == 11
+
+
+async def test_after_a_loss_what_another_replica_made_is_seen_within_a_minute(
+    redis_server: RedisServer, raw: Any
+) -> None:
+    """What this process remembers of a checkpoint that the server has lost gives way to the one that is there now."""
+    chain, ahead = links(3), 0.0
+    one = RedisStore.from_url(redis_server.url, replace(OPTIONS, clock=lambda: time.time() + ahead))
+    other = RedisStore.from_url(redis_server.url, OPTIONS)
+    assert await one.put_checkpoint("t", checkpoint(chain, 2, b"lost"))
+    raw.flushall()
+    assert await other.put_checkpoint("t", checkpoint(chain, 2, b"made again"))
+    ahead = module.CACHE_SECONDS + 1.0
+    for store in (one, other):
+        found = (await store.lookup("t", chain, "s")).checkpoint
+        assert found is not None
+        assert found.value == b"made again"
+        await store.close()
