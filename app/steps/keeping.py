@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.plan import Checkpoint, checkpoint_of, replay
+from app.core.plan import Checkpoint, checkpoint_of
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
 from app.ports import (
@@ -82,12 +82,16 @@ class Keeper:
 
     def _replay(self, context: Context, checkpoint: Checkpoint) -> bool:
         """Replay it, unless it does not fit here."""
-        view = self._replayer.replay(checkpoint, context.chain, context.client, context.reader)
+        view = self._fitting(context, checkpoint)
         if view is None:
             context.misfit = checkpoint.covered
             return False
         context.view, context.checkpoint = view, checkpoint
         return True
+
+    def _fitting(self, context: Context, checkpoint: Checkpoint) -> View | None:
+        protects = context.ask.policy.protect_current_turn
+        return self._replayer.replay(checkpoint, context.chain, context.client, context.reader, protects)
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
         value, found = self._decoded.get(stored.key, (b"", None))
@@ -184,7 +188,9 @@ class Keeper:
         least = max(context.view.covered, context.found.quarantined)
         if checkpoint is None or not least < checkpoint.covered <= len(context.client):
             return None
-        view = replay(context.client, checkpoint, context.reader.rewrite, context.reader.entries)
+        view = self._fitting(context, checkpoint)
+        if view is None:
+            return None
         await counting.fill(context.reader, view)
         return view, checkpoint
 

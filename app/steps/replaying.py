@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from app.core import rules
 from app.core.plan import Checkpoint, replay
-from app.core.view import Entry, Facts, Slice, View
+from app.core.view import Entry, Facts, Slice, View, origin
 from app.formats.reading import Reader
 
 FITTING, REPLAYED = 4_000, 256
@@ -39,9 +39,13 @@ class Replayer:
         self._fitting: dict[bytes, Checkpoint] = {}
         self._prefixes: dict[bytes, _Prefix] = {}
 
-    def replay(self, checkpoint: Checkpoint, links: Sequence[bytes], client: View, reader: Reader) -> View | None:
+    def replay(
+        self, checkpoint: Checkpoint, links: Sequence[bytes], client: View, reader: Reader, protects: bool = True
+    ) -> View | None:
         """The view that the checkpoint gives, None where it does not fit. `links` is the chain of the client's history, `client` its own
-        view."""
+        view. `protects`: what the current turn asks must be shown."""
+        if protects and not _shows_question(checkpoint, client):
+            return None
         view = self._view(checkpoint, links, client, reader)
         return view if self._fits(checkpoint, links, client, view) else None
 
@@ -99,6 +103,21 @@ class Replayer:
         if len(self._fitting) >= FITTING:
             self._fitting.clear()
         self._fitting[link] = checkpoint
+
+
+def _shows_question(checkpoint: Checkpoint, client: View) -> bool:
+    """Is the current turn's question still there? Not if the checkpoint was made when another one had followed, which is gone again: the
+    client went back, or goes on in both ways."""
+    entries = client.entries
+    if any(entry.facts.opens_turn for entry in reversed(entries[checkpoint.covered :])):
+        return True
+    facts = client.facts
+    at, shown = rules.current_turn(facts), {origin(piece) for piece in checkpoint.pieces}
+    while at < checkpoint.covered and facts[at].opens_turn:
+        if at not in shown:
+            return False
+        at += 1
+    return True
 
 
 def closed(facts: Sequence[Facts]) -> bool:

@@ -13,6 +13,7 @@ from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
 from app.ports import StoredCheckpoint, anchor_of
 from app.request import Context, Outcome
+from app.settings import Policy
 from tests.story import House, Talk, policy, sent, texts, words
 
 RULES = policy()
@@ -100,6 +101,21 @@ async def test_a_checkpoint_is_decoded_once() -> None:
 
 
 # Records and sessions
+
+
+@pytest.mark.parametrize("rules", [RULES, policy(strategy="summarize", prepare_threshold=900)])
+async def test_a_client_that_goes_back_keeps_its_question(rules: Policy) -> None:
+    """A second question came into a running turn, and the first one left with what stood before it; then it is the current one again."""
+    house = House()
+    running = Talk.of(3).ask("Read them all.").round(300, "a").round(300, "b").answer("Reading.")
+    interrupted = Talk(*running.items).ask("Or rather: how many?").answer().round(300, "c")
+    other = await house.decide(interrupted, rules)
+    await asyncio.gather(*house.compactor._preparer._running.values())
+    assert other.result == "compacted"
+    back = await house.decide(running.round(300, "d"), rules)
+    assert {"role": "user", "content": "Read them all."} in sent(back)
+    assert (await house.decide(running, rules)).body == back.body
+    assert sent(await house.decide(interrupted, rules)) == sent(other)
 
 
 async def test_what_was_decoded_gives_way_to_what_the_store_has_now() -> None:
