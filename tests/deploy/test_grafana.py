@@ -18,9 +18,10 @@ import yaml
 
 from deploy.grafana.generate import FOLDER, files
 from tests.deploy.test_prometheus import ALERTS, RULES, rules, unknown
-from tests.edge.processes import Process, free_port, process
+from tests.edge.processes import Process, process
 from tests.edge.talks import KEYS, Talk
 from tests.edge.wire import PATHS
+from tests.ports import free_port
 from tests.strict.server import StrictProvider
 
 PROMETHEUS = shutil.which("prometheus")

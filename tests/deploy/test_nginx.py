@@ -19,9 +19,10 @@ import pytest
 
 from app.settings import Settings
 from tests.deploy.load import KEYS, WORDS, Load, sections
-from tests.edge.processes import free_port, process
+from tests.edge.processes import process
 from tests.edge.talks import Talk
 from tests.edge.upstream.peers import Authority
+from tests.ports import free_port
 from tests.strict.answers import Reply
 from tests.strict.server import StrictProvider
 

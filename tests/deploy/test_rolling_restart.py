@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 
 from tests.deploy.load import WORDS, Load, sections
-from tests.edge.processes import Process, free_port, process
+from tests.edge.processes import Process, process
+from tests.ports import free_port
 from tests.strict.answers import Reply
 from tests.strict.server import StrictProvider
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.edge.wire import Client
+from tests.ports import free_port
 
 PATIENCE = 40.0  # seconds; a process needs a few to start on a busy machine
 COMMAND = [sys.executable, "-c", "from app.cli import main; main()"]
@@ -93,13 +93,6 @@ class Process:
         lines = (await self.http.get("/metrics")).text.splitlines()
         starts = (f"compactd_{name} ", f"compactd_{name}{{")
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(starts))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -19,11 +19,12 @@ import httpx
 import pytest
 
 from app.edge import server
-from tests.edge.processes import COMMAND, Process, free_port, process
+from tests.edge.processes import COMMAND, Process, process
 from tests.edge.talks import Talk
 from tests.edge.upstream.peers import Peer
 from tests.edge.upstream.peers import serve as scripted
 from tests.edge.wire import Client, request, taken
+from tests.ports import free_port
 from tests.strict.server import StrictProvider
 
 FORMATS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]

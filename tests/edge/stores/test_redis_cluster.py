@@ -17,7 +17,8 @@ from app.edge.stores import redis_cluster as module
 from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_servers import call
 from tests.contract.test_stores import checkpoint, links
-from tests.redis_server import ClusterOfThree, RedisServer, free_port
+from tests.ports import free_port
+from tests.redis_server import ClusterOfThree, RedisServer
 
 
 @pytest.fixture
