@@ -17,7 +17,7 @@ from app import __version__
 from app.errors import ConfigInvalid, StoreFailed
 from app.own.loading import loadable
 from app.ports import Store
-from app.settings import Settings, load
+from app.settings import Settings, describe, load
 
 DEFAULT_FILE = Path("config/compactd.yaml")
 cli = typer.Typer(
@@ -197,7 +197,10 @@ def archive_list(
     async def read(store: Any) -> Any:
         return (await store.archives(session, "", limit))[0]
 
-    for archive in _in_store(config, read):
+    found = _in_store(config, read)
+    if not found:
+        typer.echo(f"No archives in {describe(_settings(config))['store']['url']}.", err=True)
+    for archive in found:
         typer.echo(f"{stamp(archive.created)}  {archive.id}  session {archive.session}")
 
 

@@ -27,6 +27,7 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 from pydantic import ValidationError
 
+from app import __version__
 from app.edge import log
 from app.edge.protocol import Protocol, Serving
 from app.errors import ConfigInvalid
@@ -136,6 +137,11 @@ def build(settings: Settings, file: str | None, overrides: dict[str, object]) ->
 def serve(file: str | None, overrides: dict[str, object]) -> None:
     """Run until stopped. Raises ConfigInvalid before anything is opened."""
     settings = read_settings(file, overrides)
+    log.configure(settings)
+    structlog.get_logger("compactd").info(
+        "starting", version=__version__, address=f"{settings.listen.host}:{settings.listen.port}", workers=settings.listen.workers,
+        file=file or "built-in defaults", store=settings.store.url.partition("://")[0],
+    )  # fmt: skip
     if settings.listen.workers == 1:
         app = build(settings, file, overrides)
         Server(config_for(settings, app), app).run()

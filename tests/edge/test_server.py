@@ -391,7 +391,8 @@ def test_workers_that_can_not_start_are_given_up(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
     )  # fmt: skip
     assert ran.returncode == 1
-    said = [json.loads(line) for line in ran.stderr.splitlines()]
+    first, *said = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert (first["event"], first["workers"], first["store"]) == ("starting", 2, "memory")
     assert [line["event"] for line in said] == [*["worker_died"] * 4, "workers_do_not_start"]
     assert [line["exit_code"] for line in said[:4]] == [7] * 4
 
@@ -434,7 +435,8 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
                 [*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
             )
             assert ran.returncode != 0
-            told = json.loads(ran.stderr)
+            first, told = map(json.loads, ran.stderr.splitlines())
+            assert (first["event"], first["address"]) == ("starting", f"127.0.0.1:{port}")
             assert told["level"] == "error"
             assert f"can't listen on 127.0.0.1:{port}: address already in use" in told["event"].lower()
             assert "--port" in told["event"]
