@@ -16,6 +16,8 @@ from app.edge.stores.sessions import changed, checked
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
 
 ITEMS = 100_000
+SESSION_BYTES, MARK_BYTES = 1_000, 300
+"""What a session, and each figure of a provider's in it, takes in this process, measured."""
 T = TypeVar("T")
 
 
@@ -77,7 +79,8 @@ class MemoryStore:
         self._checkpoints.pop((tenant, key))
 
     def replace_session(self, session: Session) -> None:
-        self._sessions.put((session.tenant, session.id), session, size=1_000, ttl=self.options.session_ttl)
+        size = SESSION_BYTES + MARK_BYTES * len(session.usages)
+        self._sessions.put((session.tenant, session.id), session, size=size, ttl=self.options.session_ttl)
 
     def is_quarantined(self, tenant: str, key: bytes) -> bool:
         there = self._checkpoints.get((tenant, key))
@@ -98,7 +101,7 @@ class MemoryStore:
         return self._archives.get(archive_id)
 
     async def put_compaction(self, compaction: Compaction) -> None:
-        self._compactions.put(compaction.id, compaction, size=500, ttl=self.options.archive_ttl)
+        self._compactions.put(compaction.id, compaction, size=1_000, ttl=self.options.archive_ttl)
 
     async def get_compaction(self, compaction_id: str) -> Compaction | None:
         return self._compactions.get(compaction_id)
