@@ -108,7 +108,12 @@ def check(config: Config = None) -> None:
     for name, upstream in settings.upstreams.items():
         typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
     for policy in settings.policies:
-        typer.echo(f"  policy {policy.name}: {policy.strategy}, mode {policy.mode}, trigger {policy.trigger_threshold}")
+        trigger, target = map(_threshold, (policy.trigger_threshold, policy.target_threshold))
+        typer.echo(f"  policy {policy.name}: {policy.strategy}, mode {policy.mode}, from {trigger} down to {target}")
+
+
+def _threshold(value: float) -> str:
+    return f"{value:,} tokens" if isinstance(value, int) else f"{value:.0%} of the window"
 
 
 @cli.command()
@@ -167,14 +172,14 @@ def replay(
         _fail([f"{file} is empty."])
     given = [(path or guessed_path(body), body.encode("utf-8", "surrogatepass")) for body in bodies]
     rows, total = asyncio.run(played(_settings(config, code=True), given, policy))
+    if not rows:
+        _fail([total.get("not_looked_at", f"Nothing in {file} asks the model for anything.")])
     if as_json:
         for row in (*rows, total):
             typer.echo(json.dumps(row))
     else:
         for line in table(rows, total):
             typer.echo(line)
-    if not rows:
-        raise typer.Exit(1)
 
 
 def _read(file: Path) -> str:

@@ -171,6 +171,18 @@ def test_replay_of_lines_as_json(tmp_path: Path) -> None:
     assert total["requests"] == 3
 
 
+def test_replay_of_what_would_not_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "talk.json").write_text(json.dumps(Talk("openai-chat").ask("Read.").rounds(2).body))
+    assert "There is no policy named 'nix'." in run("replay", "talk.json", "--policy", "nix", code=1)
+    (tmp_path / "said.json").write_text('{"messages": [{"role": "assistant", "content": "Yes."}]}')
+    assert "asks the model for anything" in run("replay", "said.json", code=1)
+
+
+def test_check_says_which_thresholds_are_tokens(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("policies: [{name: own, trigger_threshold: 80000, target_threshold: 0.25}]\n")
+    assert "from 80,000 tokens down to 25% of the window" in run("check", "--config", "own.yaml")
+
+
 def test_replay_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text("\n")
     assert "is empty" in run("replay", "empty.json", code=1)
