@@ -8,6 +8,7 @@ nobody ever answered glues nothing together.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,12 +120,19 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
 def _borrowed(facts: Sequence[Facts], pairing: Pairing) -> list[tuple[int, int]]:
     """(call, result) where a call was never answered but a later one of its id was, the nearest. A provider that goes by ids alone takes
     that result for both, and misses it once it has left (R1)."""
+    if not pairing.unanswered:
+        return []
+    results: dict[str, list[int]] = {}
+    for at, fact in enumerate(facts):
+        for result in fact.results:
+            results.setdefault(result.id, []).append(at)
     spans = []
     for item, ordinal in pairing.unanswered:
         ident = facts[item].calls[ordinal].id
-        if ident:
-            later = range(item + 1, len(facts))
-            spans += [(item, at) for at in later if any(result.id == ident for result in facts[at].results)][:1]
+        places = results.get(ident, [])
+        nearest = bisect_right(places, item)
+        if ident and nearest < len(places):
+            spans.append((item, places[nearest]))
     return spans
 
 

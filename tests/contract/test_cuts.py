@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.core import rules
@@ -199,5 +199,7 @@ def test_no_clearing_makes_a_request_worse(form: str, script: Script) -> None:
 @settings(max_examples=100, deadline=None)
 @given(script=SCRIPTS)
 def test_a_sound_history_can_always_be_cut_before_its_question(form: str, script: Script) -> None:
+    """Unless the client lost a result and used its call's id again: then a result behind the question may do for both (R1)."""
     talk = written(form, script)
+    assume(not (script.ids and rules.pair(talk.facts).unanswered))
     assert rules.cuts(talk.facts)[rules.current_turn(talk.facts)]
