@@ -1,5 +1,8 @@
 """Are there known holes in what the locks install? Asks the advisories of PyPI through pip-audit; `make audit` and `.ci/run` call it.
 
+A mirror often has no page for a single release, which pip-audit asks for, but one for each project. That page tells the holes of the newest
+release, so a lock that holds the newest can still be asked about; an older release then counts as not asked.
+
 Ends with 1 for a hole. Without pip-audit, or where the advisories can't be reached, it says so and ends with 0: nothing was found out then,
 and it does not claim that anything was.
 """
@@ -7,10 +10,15 @@ and it does not claim that anything was.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import httpx
+from pip._internal.models.index import PyPI
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "requirements-dev.lock")
@@ -31,7 +39,29 @@ def asked(lock: str) -> list[dict[str, Any]] | None:
         packages: list[dict[str, Any]] = json.loads(told.stdout)["dependencies"]
     except (ValueError, KeyError):
         return None
-    return packages
+    locked = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / lock).read_text(), re.MULTILINE))
+    with ThreadPoolExecutor(8) as pool, httpx.Client(timeout=30, follow_redirects=True) as pages:
+
+        def known(package: dict[str, Any]) -> dict[str, Any]:
+            return package if "vulns" in package else newest(pages, package["name"], locked[package["name"]]) or package
+
+        return list(pool.map(known, packages))
+
+
+def newest(pages: httpx.Client, name: str, version: str) -> dict[str, Any] | None:
+    """What the project's page tells of its newest release; None where that isn't the version asked about, or there is no page."""
+    try:
+        told = pages.get(f"{PyPI.pypi_url}/{name}/json").raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    if told["info"]["version"] != version:
+        return None
+    holes = [hole for hole in told["vulnerabilities"] if not hole["withdrawn"]]
+    return {
+        "name": name,
+        "version": version,
+        "vulns": [{"id": hole["id"], "fix_versions": hole["fixed_in"]} for hole in holes],
+    }
 
 
 def report(lock: str, packages: list[dict[str, Any]] | None) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 
 FILE = Path(__file__).parents[2] / ".ci" / "audit.py"
@@ -26,7 +28,19 @@ def audit() -> ModuleType:
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
 HOLE = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
-UNKNOWN = {"name": "c", "skip_reason": "not found"}
+UNKNOWN = {"name": "httpx", "skip_reason": "not found"}
+LOCKED = httpx.__version__
+GONE = {"id": "PYSEC-2", "fixed_in": ["1"], "withdrawn": "2026-01-01T00:00:00Z"}
+OPEN = {"id": "PYSEC-3", "fixed_in": [], "withdrawn": None}
+
+
+@pytest.fixture
+def page(audit: ModuleType, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the page of every project tells; a project has none while it is empty."""
+    told: dict[str, Any] = {}
+    answers = httpx.MockTransport(lambda _: httpx.Response(200 if told else 404, json=told))
+    monkeypatch.setattr(audit.httpx, "Client", partial(httpx.Client, transport=answers))
+    return told
 
 
 @pytest.mark.parametrize(
@@ -37,12 +51,32 @@ UNKNOWN = {"name": "c", "skip_reason": "not found"}
         ([SOUND, UNKNOWN], 0, "1 packages asked about, 0 known holes; 1 could not be asked about"),
     ],
 )
+@pytest.mark.usefixtures("page")
 def test_what_is_found_is_told(
     packages: list[dict[str, Any]], status: int, words: str, audit: ModuleType, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     said = subprocess.CompletedProcess([], 1, json.dumps({"dependencies": packages}), "")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
+    assert audit.main() == status
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("version", "holes", "status", "words"),
+    [
+        (LOCKED, [GONE], 0, "1 packages asked about, 0 known holes\n"),
+        (LOCKED, [OPEN], 1, f"httpx {LOCKED}: PYSEC-3, mended in no release yet"),
+        ("99.0", [], 0, "0 packages asked about, 0 known holes; 1 could not be asked about"),
+    ],
+)
+def test_the_page_of_a_project_tells_of_its_newest_release(
+    version: str, holes: list[dict[str, Any]], status: int, words: str, audit: ModuleType, page: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    said = subprocess.CompletedProcess([], 0, json.dumps({"dependencies": [UNKNOWN]}), "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
+    page.update(info={"version": version}, vulnerabilities=holes)
     assert audit.main() == status
     assert words in capsys.readouterr().out
 
