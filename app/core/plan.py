@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from app.core import jsonspan
-from app.core.view import Clearing, Edited, Entry, Note, Piece, Slice, View, origin
+from app.core.jsonspan import Slice
+from app.core.view import Clearing, Edited, Entry, Note, Piece, View, origin
 from app.errors import NotCompactable
 
 NoteKind = Literal["omitted", "summary", ""]

@@ -19,7 +19,7 @@ import gzip
 import json
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -91,11 +91,6 @@ def count(text: str, encoding: str) -> int:
             last, tokens = piece, _count_piece(piece, encoder)
         total += tokens
     return total
-
-
-def count_many(texts: Sequence[str], encoding: str) -> list[int]:
-    """`count` of each text, in order. For a worker thread: encoding releases the GIL most of the time."""
-    return [count(text, encoding) for text in texts]
 
 
 def approximate(text: str) -> int:

@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import Literal
 
 import xxhash
-from msgspec import Raw
 
 from app.core.jsonspan import Path, Slice
 
@@ -260,9 +259,3 @@ def raw_bytes(raw: Slice) -> bytes:
 def size_of(raw: Slice) -> int:
     """Length in bytes, without copying."""
     return len(raw) if isinstance(raw, bytes) else len(memoryview(raw))
-
-
-__all__ = [
-    "Call", "Clearing", "Edited", "Entry", "EntryCache", "Facts", "Note", "Piece", "Raw", "Result", "Role", "Slice",
-    "View", "chain", "known_entries", "origin", "raw_bytes", "size_of",
-]  # fmt: skip

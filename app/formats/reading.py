@@ -18,7 +18,8 @@ import xxhash
 from msgspec import UNSET, Raw
 
 from app.core import jsonspan, tokens
-from app.core.view import Edited, Entry, EntryCache, Facts, Slice, known_entries, raw_bytes
+from app.core.jsonspan import Slice
+from app.core.view import Edited, Entry, EntryCache, Facts, known_entries, raw_bytes
 from app.errors import NotCompactable
 from app.formats.base import Format, Part
 from app.formats.media import MediaCost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -47,11 +46,6 @@ def markdown() -> str:
             for path, field in rows
         ]
     return "".join(parts)
-
-
-def undocumented() -> Iterator[str]:
-    """Options without an explanation."""
-    return (schema.path(path) for path, field in schema.options() if not field.description)
 
 
 def _kind(field: FieldInfo) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 from pydantic import model_validator
 
 from app.settings.broken import refuse
-from app.settings.match import globs
-from app.settings.options import Model, Sections
+from app.settings.options import Sections
 from app.settings.policy import Policy
 from app.settings.rules import broken
 
@@ -39,10 +38,6 @@ class Settings(Sections):
         """The policy of that name (`x-compactd-policy`), or None."""
         return next((policy for policy in self.policies if policy.name == name), None)
 
-    def model_named(self, name: str) -> Model | None:
-        """What `models` says about a model: the first glob that matches, or None."""
-        return next((model for matches, model in self._models if matches(name)), None)
-
     def timeouts(self, upstream: str) -> tuple[float, float]:
         """(connect, read) in seconds for a configured upstream; raises KeyError for any other name."""
         own = self.upstreams[upstream]
@@ -57,7 +52,3 @@ class Settings(Sections):
         elif ":" in host:
             host = f"[{host}]"
         return self.listen.public_url or f"http://{host}:{self.listen.port}"
-
-    @cached_property
-    def _models(self) -> tuple[tuple[Callable[[str], bool], Model], ...]:
-        return tuple((globs([pattern]), model) for pattern, model in self.models.items())

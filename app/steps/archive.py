@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from app.core import jsonspan
-from app.core.view import Slice
+from app.core.jsonspan import Slice
 from app.ports import Archive
 
 LONG = 400

@@ -19,7 +19,7 @@ from app.errors import SummaryFailed
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
 from app.steps.leasing import LeaseStore, Leasing
-from app.summaries.extractive import Cleared, Condensed, condense, extract
+from app.summaries.extractive import Cleared, Condensed, condense
 from app.summaries.requests import kept_requests
 from app.summaries.values import kept_values
 
@@ -43,15 +43,10 @@ class Filler:
 
     async def extracted(self, context: Context, items: Sequence[Seen], room: int) -> Summary:
         """A summary without a model of these items alone, of at most `room` local tokens. Raises SummaryFailed("nothing_to_say")."""
-        policy = context.ask.policy
-        work = partial(
-            extract, items, room, keep_user_messages=policy.keep_user_messages, keep_values=policy.keep_values,
-            count=_counter(context),
-        )  # fmt: skip
-        text = await asyncio.to_thread(work)
-        if not text.strip():
+        told = await asyncio.to_thread(_condense, context, items, range(len(items)), (), room)
+        if not told.summary.strip():
             raise SummaryFailed("nothing_to_say")
-        return Summary(text)
+        return Summary(told.summary)
 
     async def condensed(self, context: Context, view: View, plan: Plan, room: int) -> tuple[Summary, dict[Clear, str]]:
         """The summary that needs no model and what stays of each cleared result, together at most `room` local tokens.
@@ -160,6 +155,12 @@ def _condensed(context: Context, view: View, plan: Plan, room: int) -> Condensed
             index = origin(view.pieces[place.item])
             text = context.reader.results(context.client.raws[index])[place.ordinal]
             cleared.append(Cleared(min(where[place.item], len(history) - 1), text))
+    return _condense(context, history, leaving, cleared, room)
+
+
+def _condense(
+    context: Context, history: Sequence[Seen], leaving: Sequence[int], cleared: Sequence[Cleared], room: int
+) -> Condensed:
     policy = context.ask.policy
     return condense(
         history, leaving, cleared, room,

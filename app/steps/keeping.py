@@ -15,7 +15,6 @@ from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
 from app.ports import (
     Compaction,
-    Found,
     Recorder,
     Session,
     SessionChange,
@@ -262,6 +261,3 @@ class Keeper:
             await self._store.update_session(context.ask.tenant, context.session, change)
         except StoreFailed as fault:
             self._recorder.fault("settle", fault)
-
-
-__all__ = ["Found", "Keeper"]

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core import rules
+from app.core.jsonspan import Slice
 from app.core.plan import Checkpoint, replay
-from app.core.view import Entry, Facts, Slice, View, origin
+from app.core.view import Entry, Facts, View, origin
 from app.formats.reading import Reader
 
 FITTING, REPLAYED = 4_000, 256

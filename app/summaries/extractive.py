@@ -41,26 +41,6 @@ class Condensed:
     results: tuple[str, ...]
 
 
-def extract(
-    items: Sequence[Seen],
-    room: int,
-    *,
-    keep_user_messages: int,
-    keep_values: int,
-    count: Callable[[str], int],
-    kept: Sequence[Seen] = (),
-) -> str:
-    """A summary of `items` (oldest first, earlier recaps of ours among them) of at most `room` tokens, "" if nothing fits.
-
-    `kept` are the items that stay as they are: what they say is not repeated. `keep_user_messages` and `keep_values` are the policy's
-    (tokens); neither takes more than a share of the room.
-    """
-    history, leaving = [*items, *kept], range(len(items))
-    return condense(
-        history, leaving, (), room, keep_user_messages=keep_user_messages, keep_values=keep_values, count=count
-    ).summary
-
-
 def condense(
     history: Sequence[Seen],
     leaving: Sequence[int],

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core import jsonspan
+from app.core.jsonspan import Slice
 from app.core.plan import Checkpoint, Clear, Plan, apply, checkpoint_of, leads, left, replay
-from app.core.view import Clearing, Edited, Entry, Facts, Note, Piece, Slice, View, origin, raw_bytes
+from app.core.view import Clearing, Edited, Entry, Facts, Note, Piece, View, origin, raw_bytes
 from tests.items import answers, ask, note, rule, says
 
 KINDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from app.settings import Listen, Match, Model, Policy, Settings, Upstream
+from app.settings import Listen, Match, Policy, Settings, Upstream
 
 
 def chosen(
@@ -47,11 +47,6 @@ def test_policy_named() -> None:
     settings = Settings(policies=(Policy(name="a"), Policy(name="b", mode="off")))
     assert settings.policy_named("b") is settings.policies[1]
     assert settings.policy_named("c") is None
-
-
-def test_model_named_takes_the_first_glob() -> None:
-    settings = Settings(models={"x-1*": Model(context_window=1), "x-*": Model(context_window=2)})
-    assert [(settings.model_named(name) or Model()).context_window for name in ("x-10", "x-2", "y")] == [1, 2, None]
 
 
 def test_timeouts_are_the_upstreams_or_the_limits() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.core.transcript import Part, Seen
 from app.core.view import Facts
-from app.summaries.extractive import Cleared, condense, extract
+from app.summaries.extractive import Cleared, condense
 from app.summaries.recap import CLOSING, recap
 from app.summaries.record import RECORD
 from app.summaries.requests import REQUESTS, requests_in
@@ -18,7 +18,10 @@ from tests.summaries.conversations import assistant, chatter, count, note, resul
 def summary(
     items: list[Seen], room: int, requests: int = 4_000, values: int = 1_000, kept: tuple[Seen, ...] = ()
 ) -> str:
-    return extract(items, room, keep_user_messages=requests, keep_values=values, count=count, kept=kept)
+    told = condense(
+        [*items, *kept], range(len(items)), (), room, keep_user_messages=requests, keep_values=values, count=count
+    )
+    return told.summary
 
 
 TEXTS = st.text(max_size=120) | st.sampled_from(
@@ -38,7 +41,8 @@ ITEMS = st.lists(
 def test_never_more_than_the_room_and_never_longer_than_the_original(
     items: list[Seen], room: int, requests: int, values: int
 ) -> None:
-    text = extract(items, room, keep_user_messages=requests, keep_values=values, count=len)
+    everything = range(len(items))
+    text = condense(items, everything, (), room, keep_user_messages=requests, keep_values=values, count=len).summary
     assert len(text) <= room
     original = sum(len(part.name) + len(part.text) for item in items for part in item.parts)
     assert len(text) <= original
@@ -240,7 +244,7 @@ def test_the_tokenizer_s_work_is_a_small_multiple_of_the_text_whatever_its_size(
         return len(text) // 4 + 1
 
     text = "\n".join(f"row {n} holds value_{n % 101} and {n * 7919}" for n in range(size))
-    extract([result(text)], size * 5, keep_user_messages=100, keep_values=100, count=watched)
+    condense([result(text)], [0], (), size * 5, keep_user_messages=100, keep_values=100, count=watched)
     assert counted <= 12 * len(text)
 
 
