@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.core.jsonspan import dump
 from app.core.view import Call, Result
 from app.formats.base import Part
+from app.formats.lenient import json_size, string
 from app.formats.media import document_tokens, image_of
 
 Block = dict[str, Any]
@@ -53,7 +53,7 @@ def _result(at: int, block: Block) -> Result:
     # Citations count the sources of the whole request: none may vanish from under them (A68).
     cited = any(isinstance(part.get("citations"), dict) and part["citations"].get("enabled") for part in inner)
     clearable = not cited and all(kind_of(part) in _CLEARABLE for part in inner)
-    return Result(string(block.get("tool_use_id")), "", ("content", at, "content"), _size(content), clearable)
+    return Result(string(block.get("tool_use_id")), "", ("content", at, "content"), json_size(content), clearable)
 
 
 def assistant_pairs(blocks: list[Block]) -> tuple[tuple[Call, ...], tuple[Result, ...]]:
@@ -67,14 +67,14 @@ def assistant_pairs(blocks: list[Block]) -> tuple[tuple[Call, ...], tuple[Result
             given = block.get("input")
             # Members of a computer or browser toolset are told apart by their input, which is small anyway.
             clearable = isinstance(given, dict) and not block.get("toolset_name")
-            calls.append(Call(ident, string(block.get("name")), ("content", at, "input"), _size(given), clearable))
+            calls.append(Call(ident, string(block.get("name")), ("content", at, "input"), json_size(given), clearable))
             caller = block.get("caller")
             awaited = (
                 string(caller.get("tool_id")) if isinstance(caller, dict) else ""
             )  # nothing without the code that made it
         elif kind.endswith("_tool_use") and ident not in closed:
             calls.append(
-                Call(ident, string(block.get("name")), ("content", at, "input"), _size(block.get("input")), False)
+                Call(ident, string(block.get("name")), ("content", at, "input"), json_size(block.get("input")), False)
             )
         elif kind.endswith("_tool_result"):
             awaited = string(block.get("tool_use_id"))
@@ -153,14 +153,3 @@ def _canonical_block(block: Any) -> Any:
     if "content" in same:
         same["content"] = canonical(same["content"])
     return same
-
-
-def _size(content: Any) -> int:
-    """Bytes."""
-    if content is None:
-        return 0
-    return len(content.encode("utf-8", "replace") if isinstance(content, str) else dump(content))
-
-
-def string(value: Any) -> str:
-    return value if isinstance(value, str) else ""

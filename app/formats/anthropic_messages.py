@@ -29,9 +29,9 @@ from app.formats.anthropic_blocks import (
     readable,
     results_of,
     sources_of,
-    string,
 )
-from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
+from app.formats.base import Answer, Binding, CountCall, Format, Part, Target, Usage
+from app.formats.lenient import figure, string
 
 COMPACT_EDIT, COMPACT_BETA = "compact_20260112", "compact-2026-01-12"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -49,7 +49,7 @@ _ERRORS = {
 }  # fmt: skip
 
 
-class AnthropicMessages:
+class AnthropicMessages(Format):
     name: ClassVar[str] = "anthropic-messages"
     history: ClassVar[str] = "messages"
     fields: ClassVar[tuple[str, ...]] = (
@@ -184,9 +184,6 @@ class AnthropicMessages:
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "content": text})
 
-    def obliges(self, fields: Mapping[str, Any]) -> str:  # noqa: ARG002
-        return ""
-
     # Answers
 
     def usage(self, event: Any) -> Usage | None:
@@ -197,8 +194,8 @@ class AnthropicMessages:
         if not isinstance(told, dict):
             return None
         prompt = _prompt_usage(told)
-        read, write = _int(prompt.get("cache_read_input_tokens")), _int(prompt.get("cache_creation_input_tokens"))
-        return Usage(_int(prompt.get("input_tokens")) + read + write, _int(told.get("output_tokens")), read, write)
+        read, write = figure(prompt.get("cache_read_input_tokens")), figure(prompt.get("cache_creation_input_tokens"))
+        return Usage(figure(prompt.get("input_tokens")) + read + write, figure(told.get("output_tokens")), read, write)
 
     def merge(self, earlier: Usage, later: Usage) -> Usage:
         prompt = later if later.input > earlier.input else earlier
@@ -208,13 +205,7 @@ class AnthropicMessages:
         return None if status == 413 else wording.overflow(status, body)  # 413 counts bytes (E6), not tokens
 
     def question(
-        self,
-        model: str,
-        text: str,
-        max_tokens: int,
-        path: str,
-        quirks: Collection[str],  # noqa: ARG002
-        fields: Mapping[str, Any],
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
     ) -> tuple[bytes, bytes]:
         """Nothing of `thinking` and sampling: what a model takes of it differs (A36). Subscription tokens are checked against the short
         blocks that open the client's system prompt (A65)."""
@@ -247,7 +238,7 @@ class AnthropicMessages:
             return None
         return Binding("ask", tuple((("context_management", "edits", at), REMOVED) for at in gone), COMPACT_BETA)
 
-    def counting(self, model: str, path: str) -> CountCall | None:  # noqa: ARG002
+    def counting(self, model: str, path: str) -> CountCall | None:
         keys = (
             "model", "messages", "system", "tools", "tool_choice", "thinking", "context_management", "mcp_servers", "output_config",
         )  # fmt: skip
@@ -290,8 +281,4 @@ def _prompt_usage(told: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(passes, list) and passes and isinstance(passes[0], dict):
         return passes[0] if passes[0].get("type", "message") == "message" else {}
     used = told.get("server_tool_use")
-    return {} if isinstance(used, dict) and any(_int(count) for count in used.values()) else told
-
-
-def _int(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return {} if isinstance(used, dict) and any(figure(count) for count in used.values()) else told

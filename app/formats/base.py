@@ -2,7 +2,8 @@
 
 A format reads one item at a time and says neutral facts about it; it writes four small things (a note, a cleared place, a text put
 ahead of an item's own, an error) and reads a few more (usage, overflow, a summary's answer). It never converts a conversation, keeps
-no state, does no I/O and knows no strategy. A new format is one file with one such class and a line in `FORMATS`.
+no state, does no I/O and knows no strategy. A new format is one file with one such class and a line in `FORMATS`; the methods that
+have a body here need not be written where a format has nothing of its own to say.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from app.core.jsonspan import Edit
+from app.core.jsonspan import Edit, dump
 from app.core.transcript import Part
 from app.core.view import Clearing, Facts
+from app.formats import wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Format(Protocol):
 
     def session_hint(self, fields: Mapping[str, Any]) -> str:
         """What the client itself calls this session, "" if it does not say."""
-        ...
+        return ""
 
     def facts(self, item: Any) -> Facts:
         """Facts of one parsed item. Never raises: what it does not know is pinned."""
@@ -136,11 +138,11 @@ class Format(Protocol):
 
     def without_calls(self, item: Any) -> list[Edit] | None:
         """Edits that take an item's calls away and leave what it says; None where an item can't stand without them."""
-        ...
+        return None
 
     def binding(self, fields: Mapping[str, Any]) -> Binding:
         """Asked only for models whose reasoning is bound to its prefix."""
-        ...
+        return Binding("impossible")
 
     def note(self, text: str) -> bytes:
         """JSON text of one user-role item that says `text`."""
@@ -148,7 +150,7 @@ class Format(Protocol):
 
     def obliges(self, fields: Mapping[str, Any]) -> str:
         """A word that these fields oblige the history to contain, in any case; "" if none."""
-        ...
+        return ""
 
     def usage(self, event: Any) -> Usage | None:
         """Usage in a parsed answer or stream event, None if it holds none."""
@@ -156,24 +158,27 @@ class Format(Protocol):
 
     def merge(self, earlier: Usage, later: Usage) -> Usage:
         """Usage of a stream so far and of its next report."""
-        ...
+        return Usage(
+            later.input or earlier.input, later.output or earlier.output,
+            later.cache_read or earlier.cache_read, later.cache_write or earlier.cache_write,
+        )  # fmt: skip
 
     def overflow(self, status: int, body: bytes) -> int | None:
         """Does this error answer say that the context is too long? The window it names in tokens, 0 if it names none, None: no."""
-        ...
+        return wording.overflow(status, body)
 
     def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:
         """Edits of the body's top level that take out what this model is known to refuse, and the beta value that goes with it; None:
         nothing."""
-        ...
+        return None
 
     def counting(self, model: str, path: str) -> CountCall | None:
         """The counting endpoint beside the client's own raw path, None if this format has none."""
-        ...
+        return None
 
     def lesson(self, status: int, body: bytes) -> str:
         """A quirk of the model that this refusal gives away, "" if none."""
-        ...
+        return ""
 
     def question(
         self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
@@ -181,8 +186,7 @@ class Format(Protocol):
         """Path and body of a request that asks a model one thing, plainly: no tools, no stream.
 
         `path` is the raw path of the client's own request where this goes the same way ("" elsewhere), `fields` are that request's: for
-        what
-        a provider insists on (an API version in the path, the first system block of a subscription).
+        what a provider insists on (an API version in the path, the first system block of a subscription).
         """
         ...
 
@@ -191,12 +195,13 @@ class Format(Protocol):
         ...
 
     def error(self, status: int, code: str, message: str) -> bytes:
-        """An error of compactd's own in this format's shape (JSON text)."""
-        ...
+        """An error of compactd's own in this format's shape (JSON text); here OpenAI's."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
     def stream_error(self, status: int, code: str, message: str) -> bytes:
         """The same as an event of a stream that is open already. `code` and `message` may be the provider's own."""
-        ...
+        return b"data: " + self.error(status, code, message) + b"\n\n"
 
 
 __all__ = ["Answer", "Binding", "CountCall", "Format", "Part", "Target", "Usage"]

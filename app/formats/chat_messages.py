@@ -11,6 +11,7 @@ from typing import Any
 from app.core.jsonspan import Path, dump
 from app.core.view import Call, Result
 from app.formats.base import Part
+from app.formats.lenient import json_size, string
 from app.formats.media import document_tokens, image_of, media_name, recording_tokens
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
@@ -26,8 +27,7 @@ _PAGE, _SECOND = 1_500, 10
 
 def results_of(item: Mapping[str, Any]) -> Iterator[Result]:
     """The results that a message brings; all calls that it answers, where one answer stands for several."""
-    content, tool = item.get("content"), string(item.get("name"))
-    size = len(dump(content)) if isinstance(content, list | dict) else _bytes(string(content))
+    tool, size = string(item.get("name")), json_size(item.get("content"))
     if item.get("role") == "function":  # found by its function's name (C15)
         yield Result(f"function {tool}", tool, ("content",), size)
         return
@@ -54,7 +54,7 @@ def calls_of(item: Mapping[str, Any]) -> Iterator[Call]:
 def _call(ident: str, inner: Any, path: Path) -> Call:
     inner = inner if isinstance(inner, dict) else {}
     given = inner.get(path[-1])
-    return Call(ident, string(inner.get("name")), path, _bytes(string(given)), clearable=isinstance(given, str))
+    return Call(ident, string(inner.get("name")), path, json_size(string(given)), clearable=isinstance(given, str))
 
 
 def parts_of(item: Any) -> Iterator[Part]:
@@ -145,11 +145,3 @@ def _one_text(part: Any) -> str:
     if not isinstance(part, dict):
         return text_of(part)
     return next((part[key] for key in ("text", "thinking", "summary", "refusal") if isinstance(part.get(key), str)), "")
-
-
-def string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))

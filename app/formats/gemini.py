@@ -21,7 +21,7 @@ from app.core.jsonspan import FRONT, REMOVED, Edit, dump
 from app.core.notes import BARE, is_note
 from app.core.view import Clearing, Facts
 from app.formats import wording
-from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
+from app.formats.base import Answer, CountCall, Format, Part, Target, Usage
 from app.formats.gemini_parts import (
     answers_at,
     calls_of,
@@ -29,12 +29,12 @@ from app.formats.gemini_parts import (
     canonical_parts,
     dicts,
     is_known,
-    json_text,
     open_ends,
     parts_of,
     results_of,
     says_something,
 )
+from app.formats.lenient import figure, json_text
 
 _PATH = re.compile(
     r"(?:^|/)(?P<kind>models|tunedModels|endpoints)/(?P<model>[^/]+):(?P<method>generateContent|streamGenerateContent)$"
@@ -53,7 +53,7 @@ _STOPS = {
 """All others (SAFETY, RECITATION, BLOCKLIST, …) are refusals; source: https://ai.google.dev/api/generate-content#FinishReason."""
 
 
-class Gemini:
+class Gemini(Format):
     name: ClassVar[str] = "gemini"
     history: ClassVar[str] = "contents"
     fields: ClassVar[tuple[str, ...]] = (
@@ -81,9 +81,6 @@ class Gemini:
         ]
         if any(_SUMMARY_PROMPT.search(text) or wording.asks_for_summary("", text) for text in texts):
             return "client_compaction"
-        return ""
-
-    def session_hint(self, fields: Mapping[str, Any]) -> str:  # noqa: ARG002  # nothing in the format says it
         return ""
 
     # Reading an item
@@ -127,7 +124,7 @@ class Gemini:
         same = {key: thing for key, thing in item.items() if thing is not None}
         return {**same, "role": item.get("role") or "user", "parts": canonical_parts(item.get("parts") or [])}
 
-    # Writing
+    # Writing. Calls are never taken out alone: two model contents in a row are refused by older models (G7).
 
     def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
         facts = self.facts(item)
@@ -160,17 +157,8 @@ class Gemini:
             edits.append((("parts", FRONT), dump({"text": BARE})))
         return edits
 
-    def without_calls(self, item: Any) -> list[Edit] | None:  # noqa: ARG002  # two model contents in a row: older models refuse that (G7)
-        return None
-
-    def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
-        return Binding("impossible")
-
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "parts": [{"text": text}]})
-
-    def obliges(self, fields: Mapping[str, Any]) -> str:  # noqa: ARG002
-        return ""
 
     # Answers
 
@@ -182,15 +170,8 @@ class Gemini:
         if not isinstance(told, dict):
             return None
         told = camel(told)
-        output = _int(told.get("candidatesTokenCount")) + _int(told.get("thoughtsTokenCount"))
-        return Usage(_int(told.get("promptTokenCount")), output, _int(told.get("cachedContentTokenCount")))
-
-    def merge(self, earlier: Usage, later: Usage) -> Usage:
-        """The last report is the whole (U12), of what it tells at all."""
-        return Usage(
-            later.input or earlier.input, later.output or earlier.output,
-            later.cache_read or earlier.cache_read, later.cache_write or earlier.cache_write,
-        )  # fmt: skip
+        output = figure(told.get("candidatesTokenCount")) + figure(told.get("thoughtsTokenCount"))
+        return Usage(figure(told.get("promptTokenCount")), output, figure(told.get("cachedContentTokenCount")))
 
     def overflow(self, status: int, body: bytes) -> int | None:
         """E8, also in the array of a stream that is no event stream; Vertex has words of its own."""
@@ -198,13 +179,7 @@ class Gemini:
         return int(vertex[1]) if vertex else wording.overflow(status, body)
 
     def question(
-        self,
-        model: str,
-        text: str,
-        max_tokens: int,
-        path: str,
-        quirks: Collection[str],  # noqa: ARG002
-        fields: Mapping[str, Any],
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
     ) -> tuple[bytes, bytes]:
         """The model and the method are in the path (G30). The client's safety settings go along: what it may say, a summary may repeat."""
         body: dict[str, Any] = {
@@ -244,9 +219,6 @@ class Gemini:
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(told) or Usage())
 
-    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:  # noqa: ARG002
-        return None
-
     def counting(self, model: str, path: str) -> CountCall | None:
         """T6. Vertex has its own shape: the fields at top level."""
         way, colon, _ = path.rpartition(":")
@@ -266,22 +238,12 @@ class Gemini:
         named = model if "/" in model else f"models/{model}"
         return CountCall(way.encode("latin-1"), "totalTokens", under="generateContentRequest", model=named)
 
-    def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
-        return ""
-
     def error(self, status: int, code: str, message: str) -> bytes:
         """Google's shape: `code` is the HTTP status there, ours is the `reason` of an ErrorInfo; source: https://google.aip.dev/193."""
         name = _STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "UNAVAILABLE")
         info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": code, "domain": "compactd"}
         return dump({"error": {"code": status, "message": message, "status": name, "details": [info]}})
 
-    def stream_error(self, status: int, code: str, message: str) -> bytes:
-        return b"data: " + self.error(status, code, message) + b"\n\n"
-
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("text"), str)
-
-
-def _int(thing: Any) -> int:
-    return thing if isinstance(thing, int) and thing > 0 else 0

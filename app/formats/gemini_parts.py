@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from app.core.jsonspan import Path, dump
+from app.core.jsonspan import Path
 from app.core.view import Call, Result
 from app.formats.base import Part
+from app.formats.lenient import json_size, json_text, string
 from app.formats.media import FILM_RATE, SOUND_RATE, document_tokens, image_of, recording_tokens
 
 _CALLS = ("functionCall", "toolCall", "executableCode")
@@ -37,7 +38,7 @@ def calls_of(parts: list[Any]) -> Iterator[Call]:
         for key in _spelled(part, "functionCall"):
             call = part[key]
             signed = any(part.get(name) for name in ("thoughtSignature", "thought_signature"))
-            size = _size(call.get("args"))
+            size = json_size(call.get("args"))
             yield Call(
                 string(call.get("id")),
                 string(call.get("name")),
@@ -55,7 +56,7 @@ def results_of(parts: list[Any]) -> Iterator[Result]:
             answer = part[key]
             ident = string(answer.get("id"))
             if ident not in seen:
-                size = _size(answer.get("response")) + _size(answer.get("parts"))
+                size = json_size(answer.get("response")) + json_size(answer.get("parts"))
                 yield Result(ident, string(answer.get("name")), ("parts", at, key, "response"), size)
             seen |= {ident} - {""}
 
@@ -179,16 +180,3 @@ def _answer_text(answer: Any) -> str:
     """What the model reads of an answer: most clients wrap one text in an object."""
     texts = list(answer.values()) if isinstance(answer, dict) else [answer]
     return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json_text(answer)
-
-
-def json_text(thing: Any) -> str:
-    """A string as it is, nothing for None, the JSON of anything else."""
-    return thing if isinstance(thing, str) else "" if thing is None else dump(thing).decode()
-
-
-def string(thing: Any) -> str:
-    return thing if isinstance(thing, str) else ""
-
-
-def _size(thing: Any) -> int:
-    return len(json_text(thing).encode("utf-8", "replace"))

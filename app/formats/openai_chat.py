@@ -16,7 +16,7 @@ from app.core.jsonspan import FRONT, REMOVED, Edit, dump
 from app.core.notes import BARE, is_note
 from app.core.view import Clearing, Facts, Role
 from app.formats import wording
-from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
+from app.formats.base import Answer, Format, Part, Target, Usage
 from app.formats.chat_messages import (
     KNOWN,
     REASONING,
@@ -25,9 +25,9 @@ from app.formats.chat_messages import (
     kind_of,
     parts_of,
     results_of,
-    string,
     text_of,
 )
+from app.formats.lenient import figure, string
 
 _PATH = re.compile(r"/chat/completions/?$")
 _ROLES: dict[str, Role] = {
@@ -39,7 +39,7 @@ _THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 """How servers without a reasoning parser show what a model thought first."""
 
 
-class OpenAIChat:
+class OpenAIChat(Format):
     name: ClassVar[str] = "openai-chat"
     history: ClassVar[str] = "messages"
     fields: ClassVar[tuple[str, ...]] = (
@@ -55,7 +55,7 @@ class OpenAIChat:
         """Azure's path names the deployment, which stands for the model where the body names none."""
         return Target(self.name, _deployment(path)) if _PATH.search(path) else None
 
-    def refusal(self, fields: Mapping[str, Any], last: Any) -> str:  # noqa: ARG002  # nothing in chat keeps history elsewhere
+    def refusal(self, fields: Mapping[str, Any], last: Any) -> str:
         asked = isinstance(last, dict) and last.get("role") == "user"
         return "client_compaction" if asked and wording.asks_for_summary("", text_of(last.get("content"))) else ""
 
@@ -133,9 +133,6 @@ class OpenAIChat:
     def without_calls(self, item: Any) -> list[Edit] | None:
         return [((key,), REMOVED) for key in ("tool_calls", "function_call") if key in item]
 
-    def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
-        return Binding("impossible")
-
     def note(self, text: str) -> bytes:
         return dump({"role": "user", "content": text})
 
@@ -154,20 +151,11 @@ class OpenAIChat:
         details = details if isinstance(details, dict) else {}
         cached = details.get("cached_tokens") or told.get("prompt_cache_hit_tokens") or told.get("cached_tokens")
         return Usage(
-            _int(told.get("prompt_tokens")),
-            _int(told.get("completion_tokens")),
-            _int(cached),
-            _int(details.get("cache_write_tokens")),
+            figure(told.get("prompt_tokens")),
+            figure(told.get("completion_tokens")),
+            figure(cached),
+            figure(details.get("cache_write_tokens")),
         )
-
-    def merge(self, earlier: Usage, later: Usage) -> Usage:
-        return Usage(
-            later.input or earlier.input, later.output or earlier.output,
-            later.cache_read or earlier.cache_read, later.cache_write or earlier.cache_write,
-        )  # fmt: skip
-
-    def overflow(self, status: int, body: bytes) -> int | None:
-        return wording.overflow(status, body)
 
     def question(
         self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
@@ -199,22 +187,6 @@ class OpenAIChat:
             problem = "reasoning_only"
         return Answer(text, problem, self.usage(body) or Usage())
 
-    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:  # noqa: ARG002
-        return None
-
-    def counting(self, model: str, path: str) -> CountCall | None:  # noqa: ARG002  # there is none (T5)
-        return None
-
-    def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
-        return ""
-
-    def error(self, status: int, code: str, message: str) -> bytes:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
-
-    def stream_error(self, status: int, code: str, message: str) -> bytes:
-        return b"data: " + self.error(status, code, message) + b"\n\n"
-
 
 def _deployment(path: str) -> str:
     found = _DEPLOYMENT.search(path)
@@ -227,7 +199,3 @@ def _usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for holder in (event, event.get("x_groq"), *(choices if isinstance(choices, list) else ())):
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
             yield holder["usage"]
-
-
-def _int(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0

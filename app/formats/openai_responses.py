@@ -19,7 +19,8 @@ from app.core.notes import is_note
 from app.core.view import Clearing, Facts, Role
 from app.errors import NotCompactable
 from app.formats import wording
-from app.formats.base import Answer, Binding, CountCall, Part, Target, Usage
+from app.formats.base import Answer, CountCall, Format, Part, Target, Usage
+from app.formats.lenient import figure, json_text, listed, string
 from app.formats.responses_items import (
     CALLS,
     COMPACTIONS,
@@ -31,11 +32,9 @@ from app.formats.responses_items import (
     canonical_item,
     cleared_shell,
     content_of,
-    json_text,
     kind_of,
     parts_of,
     result_of,
-    string,
 )  # fmt: skip
 
 _PATH = re.compile(r"(?:^|/)responses/?$")
@@ -58,7 +57,7 @@ _INSTRUCTIONS = "You write summaries of conversations."
 _REASONS = {"max_output_tokens": "truncated", "content_filter": "refused"}
 
 
-class OpenAIResponses:
+class OpenAIResponses(Format):
     name: ClassVar[str] = "openai-responses"
     history: ClassVar[str] = "input"
     fields: ClassVar[tuple[str, ...]] = (
@@ -171,12 +170,6 @@ class OpenAIResponses:
             raise NotCompactable("bound_to_reasoning")
         return [(("id",), REMOVED)]
 
-    def without_calls(self, item: Any) -> list[Edit] | None:  # noqa: ARG002  # calls are items of their own
-        return None
-
-    def binding(self, fields: Mapping[str, Any]) -> Binding:  # noqa: ARG002
-        return Binding("impossible")
-
     def note(self, text: str) -> bytes:
         """The easy form, without an id: ids are the provider's to give (R20)."""
         return dump({"role": "user", "content": text})
@@ -197,12 +190,9 @@ class OpenAIResponses:
         details = told.get("input_tokens_details")
         details = details if isinstance(details, dict) else {}
         return Usage(
-            _int(told.get("input_tokens")), _int(told.get("output_tokens")),
-            _int(details.get("cached_tokens")), _int(details.get("cache_write_tokens")),
+            figure(told.get("input_tokens")), figure(told.get("output_tokens")),
+            figure(details.get("cached_tokens")), figure(details.get("cache_write_tokens")),
         )  # fmt: skip
-
-    def merge(self, earlier: Usage, later: Usage) -> Usage:  # noqa: ARG002  # only the last event reports
-        return later
 
     def overflow(self, status: int, body: bytes) -> int | None:
         """E2, which a stream says in a 200, as an `error` or `response.failed` event; and the words of servers that speak this format."""
@@ -219,13 +209,7 @@ class OpenAIResponses:
         return wording.overflow(400, dump(response.get("error"))) if isinstance(response, dict) else None
 
     def question(
-        self,
-        model: str,
-        text: str,
-        max_tokens: int,
-        path: str,
-        quirks: Collection[str],
-        fields: Mapping[str, Any],  # noqa: ARG002
+        self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]
     ) -> tuple[bytes, bytes]:
         """`stream_only` is Codex' upstream for subscribers: no answer but a stream, no limit, and a list for input."""
         said = [{"role": "user", "content": text}]
@@ -236,7 +220,7 @@ class OpenAIResponses:
     def answer(self, body: Any) -> Answer:
         response, items = _answered(body)
         kinds = [kind_of(item) for item in items]
-        blocks = [block for item in items if kind_of(item) == "message" for block in _list(item.get("content"))]
+        blocks = [block for item in items if kind_of(item) == "message" for block in listed(item.get("content"))]
         text = "\n".join(string(block.get("text")) for block in blocks if isinstance(block, dict))
         details, status = response.get("incomplete_details"), response.get("status")
         if not CALLS.keys().isdisjoint(kinds):
@@ -249,23 +233,13 @@ class OpenAIResponses:
             problem = "reasoning_only" if "reasoning" in kinds and not text.strip() else ""
         return Answer(text, problem, self.usage(response) or Usage())
 
-    def refused(self, fields: Mapping[str, Any], quirks: Collection[str]) -> Binding | None:  # noqa: ARG002
-        return None
-
-    def counting(self, model: str, path: str) -> CountCall | None:  # noqa: ARG002
+    def counting(self, model: str, path: str) -> CountCall | None:
         keys = (
             "model", "input", "instructions", "tools", "tool_choice", "text", "reasoning", "truncation", "parallel_tool_calls",
         )  # fmt: skip
         return CountCall(f"{path.rstrip('/')}/input_tokens".encode("latin-1"), "input_tokens", keys)
 
-    def lesson(self, status: int, body: bytes) -> str:  # noqa: ARG002
-        return ""
-
-    def error(self, status: int, code: str, message: str) -> bytes:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
-
-    def stream_error(self, status: int, code: str, message: str) -> bytes:  # noqa: ARG002  # the event has no room for a status
+    def stream_error(self, status: int, code: str, message: str) -> bytes:
         """An `error` event; source: https://developers.openai.com/api/reference/resources/responses/streaming-events."""
         event = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
         return b"event: error\ndata: " + dump(event) + b"\n\n"
@@ -278,8 +252,8 @@ def _answered(body: Any) -> tuple[Mapping[str, Any], list[Any]]:
         responses = [event["response"] for event in events if isinstance(event.get("response"), dict)]
         last: Mapping[str, Any] = responses[-1] if responses else {}
         done = [event.get("item") for event in events if event.get("type") == "response.output_item.done"]
-        return last, done or _list(last.get("output"))
-    return (body, _list(body.get("output"))) if isinstance(body, dict) else ({}, [])
+        return last, done or listed(last.get("output"))
+    return (body, listed(body.get("output"))) if isinstance(body, dict) else ({}, [])
 
 
 def _codex_request(metadata: Any) -> str:
@@ -294,11 +268,3 @@ def _codex_request(metadata: Any) -> str:
 
 def _text(content: Any) -> str:
     return "\n".join(part.text for part in content_of(content, "text") if part.kind == "text")
-
-
-def _list(thing: Any) -> list[Any]:
-    return thing if isinstance(thing, list) else []
-
-
-def _int(thing: Any) -> int:
-    return thing if isinstance(thing, int) and thing > 0 else 0

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from app.core.jsonspan import dump
 from app.core.view import Call, Result
 from app.formats.base import Part
+from app.formats.lenient import json_size, json_text, listed, string
 from app.formats.media import document_tokens, image_of, media_name
 
 CALLS: dict[str, tuple[str, str, bool]] = {
@@ -73,7 +73,7 @@ def call_of(kind: str, item: Mapping[str, Any]) -> Call:
     given = item.get(key)
     ident = item.get("id") if kind == "mcp_approval_request" else item.get("call_id")
     return Call(
-        string(ident), tool or string(item.get("name")), (key,), _size(given), clearable and isinstance(given, str)
+        string(ident), tool or string(item.get("name")), (key,), json_size(given), clearable and isinstance(given, str)
     )
 
 
@@ -83,7 +83,7 @@ def result_of(kind: str, item: Mapping[str, Any]) -> Result:
     ident = item.get("approval_request_id") if kind == "mcp_approval_response" else item.get("call_id")
     if kind == "local_shell_call_output" and not ident:  # the schema has only `id` (R6)
         ident = item.get("id")
-    return Result(string(ident), tool or string(item.get("name")), (key,), _size(item.get(key)), clearable)
+    return Result(string(ident), tool or string(item.get("name")), (key,), json_size(item.get(key)), clearable)
 
 
 def bonds_of(item: Mapping[str, Any]) -> tuple[Result, ...]:
@@ -100,7 +100,7 @@ def parts_of(item: Any) -> Iterator[Part]:
     if kind == "message":
         yield from content_of(item.get("content"), "text")
     elif kind == "reasoning":
-        for block in (*_list(item.get("summary")), *_list(item.get("content"))):
+        for block in (*listed(item.get("summary")), *listed(item.get("content"))):
             if isinstance(block, dict) and isinstance(block.get("text"), str):
                 yield Part("reasoning", block["text"])
     elif kind in CALLS:
@@ -184,20 +184,3 @@ def cleared_shell(output: Any, text: str) -> list[dict[str, Any]]:
     entries = [entry for entry in output if isinstance(entry, dict)] if isinstance(output, list) else []
     entries = entries or [{"outcome": {"type": "exit", "exit_code": 0}}]
     return [{**entry, "stdout": "" if at else text, "stderr": ""} for at, entry in enumerate(entries)]
-
-
-def json_text(thing: Any) -> str:
-    """A string as it is, nothing for None, the JSON of anything else."""
-    return thing if isinstance(thing, str) else "" if thing is None else dump(thing).decode()
-
-
-def string(thing: Any) -> str:
-    return thing if isinstance(thing, str) else ""
-
-
-def _size(thing: Any) -> int:
-    return len(json_text(thing).encode("utf-8", "replace"))
-
-
-def _list(thing: Any) -> list[Any]:
-    return thing if isinstance(thing, list) else []
