@@ -35,6 +35,14 @@ class UpstreamFailed(Exception):
         self.status = status
 
 
+def place_of(fault: BaseException | None) -> str:
+    """File and line where it was raised, "" if unknown. The text of an exception may hold content and is never logged; this may."""
+    trace = fault.__traceback__ if fault else None
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}" if trace else ""
+
+
 class ConfigInvalid(Exception):
     """The configuration can't be used. `faults` are complete sentences: file, line, key, what is wrong, what to do."""
 

@@ -82,9 +82,8 @@ class Registry:
 
     def lookup(self, model: str, upstream: str = "") -> Model:
         """What is known of this name, with the window learnt from this upstream if it is smaller or the only one."""
-        model = model[:LONGEST_NAME]
-        found = self._models.get(model) or self._resolve(model)
-        window = self._learnt.get((model, upstream))
+        found = self._find(model)
+        window = self._learnt.get((model[:LONGEST_NAME], upstream))
         if window is None or (found.known and window >= found.context_window):
             return found
         return replace(found, context_window=window, known=True)
@@ -100,15 +99,16 @@ class Registry:
 
     def learn_quirk(self, model: str, quirk: str) -> None:
         """Remember what a refusal gave away about a model."""
-        model = model[:LONGEST_NAME]
-        found = self._models.get(model) or self._resolve(model)
-        self._remember(self._models, model, found.with_quirks((quirk,)))
+        self._remember(self._models, model[:LONGEST_NAME], self._find(model).with_quirks((quirk,)))
 
     def label(self, model: str) -> str:
         """A name for metrics, of a bounded set: the registry's or the configuration's own, or `other`."""
-        model = model[:LONGEST_NAME]
-        found = self._models.get(model) or self._resolve(model)
+        found = self._find(model)
         return found.name if found.known else "other"
+
+    def _find(self, model: str) -> Model:
+        model = model[:LONGEST_NAME]
+        return self._models.get(model) or self._resolve(model)
 
     def _resolve(self, model: str) -> Model:
         """Put together what the table, the family and the configuration say, and keep it."""

@@ -99,6 +99,11 @@ class Outcome:
         """Does the provider get something else than the client sent?"""
         return self.context is not None and self.body is not self.context.ask.opened.body
 
+    @property
+    def cleared(self) -> int:
+        """Tokens that the client sent and the provider did not get."""
+        return max(0, self.before - self.after) if self.changed else 0
+
     def undone(self, reason: str) -> Outcome:
         """The client's own request instead, after all."""
         body = self.context.ask.opened.body if self.context else self.body

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_RECAP, _RECAP_END = "<compaction_summary>", "</compaction_summary>"
+RECAP_OPENING, RECAP_CLOSING = "<compaction_summary>", "</compaction_summary>"
 _NOTICE_END = "what they said may be missing.]"
 _OMITTED = "removed here by compaction"
 _CARRIED, _CARRIED_END = (
@@ -25,8 +25,8 @@ def is_note(text: str) -> bool:
     """Did compactd write this user text, all of it?"""
     if text == CONTINUATION:
         return True
-    if text.startswith(_RECAP):
-        return text.rstrip().endswith(_RECAP_END)
+    if text.startswith(RECAP_OPENING):
+        return text.rstrip().endswith(RECAP_CLOSING)
     notice, found, rest = text.partition(_NOTICE_END)
     carried = rest.startswith(f"\n\n{_CARRIED}") and rest.endswith(_CARRIED_END)
     return bool(found) and notice.startswith("[") and _OMITTED in notice and (not rest or carried)

@@ -147,9 +147,7 @@ _FAULTS = (zlib.error, brotli.error, zstandard.ZstdError, ValueError)
 
 def open_coding(body: bytes, coding: str, limit: int) -> bytes:
     """The body without its content coding. Raises NotCompactable: unknown_coding, bad_coding, too_large (over `limit` bytes)."""
-    for name in reversed([part.strip().lower() for part in coding.split(",")]):
-        if name in ("", "identity"):
-            continue
+    for name in reversed(codings(coding)):
         if name not in _OPENERS:
             raise NotCompactable("unknown_coding")
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core import jsonspan
-from app.edge.bodies import ClientGone
+from app.edge.bodies import ClientGone, Receive
 from app.edge.headers import Headers
 from app.edge.record import Record
 from app.edge.routing import Route, Router
@@ -18,7 +18,6 @@ from app.registry import Registry
 from app.request import Ask, Outcome
 from app.settings import Client, Settings
 
-Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 

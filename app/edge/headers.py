@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 from app.formats import FORMATS
 from app.formats.base import Target
 from app.settings import Upstream
+from app.settings.options import CREDENTIAL_HEADERS
 
 Pair = tuple[bytes, bytes]
 _HOP = frozenset(
@@ -29,10 +30,9 @@ _OF_ONE_REQUEST = frozenset(
      b"x-request-id")
 )  # fmt: skip
 _WITHOUT_BODY = frozenset({204, 304})
-CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
 _BEARER = re.compile(r"\A\s*bearer\s+", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@/-]{1,128}\Z")
-_CREDENTIAL_NAMES = frozenset(name.encode() for name in CREDENTIALS)
+_CREDENTIAL_NAMES = frozenset(name.encode() for name in CREDENTIAL_HEADERS)
 
 
 class Headers(Mapping[str, str]):
@@ -154,7 +154,7 @@ def returned(raw: list[Pair], status: int, told: list[Pair]) -> list[Pair]:
 
 def credentials(headers: Headers, query: bytes) -> list[str]:
     """The keys that came with a request, without their `Bearer`."""
-    given = [headers.get(name, "") for name in CREDENTIALS]
+    given = [headers.get(name, "") for name in CREDENTIAL_HEADERS]
     if b"key=" in query:
         given += parse_qs(query.decode("latin-1")).get("key", [])
     return [without_bearer(key) for key in given if key]

@@ -7,7 +7,7 @@ no archive, no address of one.
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from app.main import App
 
 Cursor = Annotated[str, Query(max_length=400)]
+T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=200)]
 HIDDEN = "`console.content` is false: messages are shown to nobody here."
 _NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
@@ -86,10 +87,7 @@ def operations(app: App) -> Access:
         """One archive with everything that was removed before it."""
         if not app.settings.console.content:
             raise HTTPException(403, HIDDEN)
-        found = await app.archives.get_archive(archive_id)
-        if found is None:
-            raise HTTPException(404, "There is no such archive (any more).")
-        return await whole(app.archives, found)
+        return await whole(app.archives, _existing(await app.archives.get_archive(archive_id), "archive"))
 
     @api.get("/compactd/api/sessions", tags=["sessions"])
     async def sessions(cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
@@ -98,10 +96,7 @@ def operations(app: App) -> Access:
 
     @api.get("/compactd/api/sessions/{session}", tags=["sessions"])
     async def session(session: str) -> dict[str, Any]:
-        found = await app.store.get_session(session)
-        if found is None:
-            raise HTTPException(404, "There is no such session (any more).")
-        return _public(app, found)
+        return _public(app, _existing(await app.store.get_session(session), "session"))
 
     @api.get("/compactd/api/compactions", tags=["compactions"])
     async def compactions(session: str = "", cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
@@ -110,10 +105,7 @@ def operations(app: App) -> Access:
 
     @api.get("/compactd/api/compactions/{compaction_id}", tags=["compactions"])
     async def compaction(compaction_id: str) -> dict[str, Any]:
-        found = await app.store.get_compaction(compaction_id)
-        if found is None:
-            raise HTTPException(404, "There is no such compaction (any more).")
-        return _public(app, found)
+        return _public(app, _existing(await app.store.get_compaction(compaction_id), "compaction"))
 
     @api.get("/compactd/api/config", tags=["config"])
     async def config() -> dict[str, Any]:
@@ -126,6 +118,12 @@ def operations(app: App) -> Access:
         return await preview(app.settings, request)
 
     return Access(api, lambda: app.settings)
+
+
+def _existing(found: T | None, kind: str) -> T:
+    if found is None:
+        raise HTTPException(404, f"There is no such {kind} (any more).")
+    return found
 
 
 def _head(app: App, archive: Archive) -> dict[str, Any]:

@@ -163,21 +163,19 @@ class Journey:
     def end(self) -> None:
         exchange, told = self._exchange, Told(self._span)
         record, outcome = exchange.record, exchange.outcome
-        error = (
-            record.broken or record.own_error or ("client_left" if record.disconnected and not record.finished else "")
-        )
+        error = record.error or ("client_left" if record.disconnected and not record.finished else "")
+        result, reason = record.verdict(outcome)
         self._heard(record.usage, error)
         if record.format != "none":
             self._span.update_name(f"{exchange.scope['method']} {record.format}")
         told.tell(
-            request_id=record.id, outcome=outcome.result if outcome else "passed",
-            reason=(outcome.reason if outcome else "") or record.own_error or record.reason or "none",
-            format=record.format, upstream=record.upstream, status=record.status, overhead_ms=round(record.deciding * 1000, 2),
+            request_id=record.id, outcome=result, reason=reason, format=record.format, upstream=record.upstream,
+            status=record.status, overhead_ms=round(record.deciding * 1000, 2),
         )  # fmt: skip
         if outcome and outcome.source:
             told.tell(
                 tokens_before=outcome.before, tokens_after=outcome.after, count_source=outcome.source,
-                tokens_cleared=max(0, outcome.before - outcome.after) if outcome.changed else 0,
+                tokens_cleared=outcome.cleared,
             )  # fmt: skip
         if outcome and outcome.session:
             told.tell(session=outcome.session)

@@ -12,13 +12,14 @@ from typing import Any
 
 import structlog
 
+from app.edge.headers import Pair
 from app.edge.metrics import EITHER_WAY, UPSTREAM_FAILURES, Metrics, status
 from app.edge.prices import Savings
+from app.errors import place_of
 from app.formats.base import Usage
 from app.request import Outcome
 from app.settings import Log
 
-Pair = tuple[bytes, bytes]
 _PROCESS = secrets.token_hex(4)
 _NUMBERS = itertools.count(1)
 
@@ -44,11 +45,23 @@ class Record:
     own_error: str = ""
     trace: str = ""
 
+    @property
+    def error(self) -> str:
+        """Code of what went wrong with it here or at the provider, "" if nothing did."""
+        return self.broken or self.own_error
+
+    def verdict(self, outcome: Outcome | None) -> tuple[str, str]:
+        """(outcome, reason) as they are told everywhere."""
+        if outcome is not None:
+            return outcome.result, outcome.reason
+        return "passed", self.own_error or self.reason or "none"
+
     def told(self, outcome: Outcome | None) -> list[Pair]:
         """The `x-compactd-*` headers of the answer."""
+        result, reason = self.verdict(outcome)
         told: list[Pair] = [
-            (b"x-compactd-outcome", (outcome.result if outcome else "passed").encode()),
-            (b"x-compactd-reason", (outcome.reason if outcome else self.own_error or self.reason or "none").encode()),
+            (b"x-compactd-outcome", result.encode()),
+            (b"x-compactd-reason", reason.encode()),
             (b"x-compactd-request-id", self.id.encode()),
             (b"x-compactd-overhead-ms", b"%.2f" % (self.deciding * 1000)),
         ]
@@ -93,16 +106,14 @@ class RequestRecorder:
     def end(self, record: Record, outcome: Outcome | None) -> None:
         metrics = self.metrics
         metrics.inflight.dec()
-        result, reason = (
-            (outcome.result, outcome.reason) if outcome else ("passed", record.own_error or record.reason or "none")
-        )
+        result, reason = record.verdict(outcome)
         metrics.of(metrics.requests, record.format, record.upstream, result, reason).inc()
         if record.deciding:
             metrics.of(metrics.overhead, result).observe(record.deciding)
         if record.answered:
             metrics.of(metrics.responses, record.upstream, status(record.status)).inc()
             metrics.of(metrics.first_byte, record.upstream).observe(record.answered - record.asked)
-        if (code := record.broken or record.own_error) in UPSTREAM_FAILURES:
+        if (code := record.error) in UPSTREAM_FAILURES:
             metrics.of(metrics.failures, record.upstream, code).inc()
         if outcome is not None:
             self._decided(record, outcome)
@@ -122,11 +133,10 @@ class RequestRecorder:
             )
         if outcome.result == "compacted":
             metrics.of(metrics.compactions, record.format, outcome.strategy, str(outcome.level)).inc()
-        if outcome.changed and outcome.before > outcome.after:
-            cleared = outcome.before - outcome.after
-            metrics.of(metrics.tokens_cleared, record.format, outcome.strategy, record.model).inc(cleared)
+        if outcome.cleared:
+            metrics.of(metrics.tokens_cleared, record.format, outcome.strategy, record.model).inc(outcome.cleared)
             if record.status == 200 and record.model != "other":
-                self._savings.count(record.model, record.format, cleared, record.usage)
+                self._savings.count(record.model, record.format, outcome.cleared, record.usage)
 
     def _used(self, record: Record, usage: Usage) -> None:
         for kind in ("input", "output", "cache_read", "cache_write"):
@@ -154,7 +164,7 @@ class RequestRecorder:
             line |= {
                 "tokens_before": outcome.before,
                 "tokens_after": outcome.after,
-                "tokens_cleared": max(0, outcome.before - outcome.after) if outcome.changed else 0,
+                "tokens_cleared": outcome.cleared,
                 "count_source": outcome.source,
             }
         if outcome is not None and outcome.strategy:
@@ -169,8 +179,8 @@ class RequestRecorder:
                 "cached_tokens": record.usage.cache_read,
                 "output_tokens": record.usage.output,
             }
-        if record.broken or record.own_error:
-            line["error"] = record.broken or record.own_error
+        if record.error:
+            line["error"] = record.error
         if record.trace:
             line["trace_id"] = record.trace
         if left:
@@ -196,7 +206,7 @@ class RequestRecorder:
     def fault(self, where: str, fault: BaseException | None) -> None:
         self.metrics.of(self.metrics.faults, where).inc()
         self._log.error(
-            "fault_survived", where=where, kind=type(fault).__name__ if fault else "refused", at=_place(fault)
+            "fault_survived", where=where, kind=type(fault).__name__ if fault else "refused", at=place_of(fault)
         )
 
     def summary_failed(self, reason: str, fallback: str) -> None:
@@ -221,13 +231,3 @@ class RequestRecorder:
 
     def store_error(self, op: str) -> None:
         self.metrics.of(self.metrics.store_errors, op).inc()
-
-
-def _place(fault: BaseException | None) -> str:
-    """File and line where it happened; the text of an exception may hold content and is never logged."""
-    trace = fault.__traceback__ if fault else None
-    if trace is None:
-        return ""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}"

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 
 from app.compactor import Compactor
-from app.edge.bodies import ClientGone, take_body
-from app.edge.exchange import Exchange, Receive, Refused, Send, Wiring
+from app.edge.bodies import ClientGone, Receive, take_body
+from app.edge.exchange import Exchange, Refused, Send, Wiring
 from app.edge.forwarding import ask_upstream, failure
 from app.edge.headers import Headers, returned
 from app.edge.keepalive import kept_alive

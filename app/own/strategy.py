@@ -16,7 +16,7 @@ from app.core import jsonspan, rules, tokens
 from app.core.plan import Plan, leads
 from app.core.transcript import Part, Seen, transcript
 from app.core.view import Facts, View, origin
-from app.errors import NotCompactable, SummaryFailed
+from app.errors import NotCompactable, SummaryFailed, place_of
 from app.own.calling import Busy, Escaped, call
 from app.own.contract import CompactionContext, CompactionPlan, CompactionUsage, Message, Rendered
 from app.own.listed import listed
@@ -78,7 +78,7 @@ class OwnStrategy:
         except Escaped as fault:
             raise Wrong(f"it raised {fault}") from None
         except Exception as fault:
-            raise Wrong(f"it raised {type(fault).__name__} at {_place(fault)}") from None
+            raise Wrong(f"it raised {type(fault).__name__} at {place_of(fault)}") from None
 
 
 @dataclass(slots=True)
@@ -230,11 +230,3 @@ def _why_not(asked: Context, view: View, at: int) -> str:
     if asked.quirk("alternating_roles") and not leads(view, Plan("", start, at)):
         return "that message can't take a recap ahead of its text, as this model needs it"
     return ""
-
-
-def _place(fault: BaseException) -> str:
-    """File and line where it happened."""
-    trace = fault.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}" if trace else "an unknown place"

@@ -36,7 +36,7 @@ from app.settings.values import (
     Text,
 )
 
-CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
+CREDENTIAL_HEADERS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
 
 Host = Annotated[Text, Field(pattern=r"^[^\s/]+$"), Kind("a host name or an IP address")]
 
@@ -146,7 +146,7 @@ class Upstream(BaseModel):
     @property
     def brings_credentials(self) -> bool:
         """Whether requests carry credentials of compactd's own, so that whoever may connect spends them."""
-        return self.api_key is not None or not CREDENTIAL_HEADERS.isdisjoint(self.headers)
+        return self.api_key is not None or not self.headers.keys().isdisjoint(CREDENTIAL_HEADERS)
 
     def claims(self, model: str) -> bool:
         """Whether a glob of `models` matches."""

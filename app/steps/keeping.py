@@ -255,8 +255,7 @@ class Keeper:
             put["usages"] = usages = counting.remembered(mark, session.usages)
             self.ratios.learn(context.ask.tenant, context.ask.upstream, context.ask.model, usages)
             put["ratio"] = mark.reported / mark.local
-        saved = max(0, outcome.before - outcome.after) if outcome.changed else 0
-        change = SessionChange(add={"requests": 1, "tokens_cleared": saved}, put=put)
+        change = SessionChange(add={"requests": 1, "tokens_cleared": outcome.cleared}, put=put)
         try:
             await self._store.update_session(context.ask.tenant, context.session, change)
         except StoreFailed as fault:

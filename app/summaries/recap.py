@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-OPENING, CLOSING = "<compaction_summary>", "</compaction_summary>"
+from app.core.notes import RECAP_CLOSING, RECAP_OPENING
+
 CARRIED = "## Instructions that were given earlier and still hold"
 _NOW = (
     "The work goes on from here: the request that follows stands as it was asked; what it needs from before is above."
@@ -25,12 +26,12 @@ def recap(summary: str, number: int, address: str = "", carried: Sequence[str] =
     """The whole note. `address` is where the removed messages can be read ("" leaves the reference out); `carried` are standing
     instructions that left with them; `running` says that it stands behind the question of a turn that is still at work."""
     about = "Progress so far, the work is not finished" if running else "Summary of the earlier conversation"
-    parts = [OPENING, f"## {about} (compaction #{number})", inner(summary)]
+    parts = [RECAP_OPENING, f"## {about} (compaction #{number})", inner(summary)]
     if carried:
         parts += [CARRIED, *map(inner, carried)]
     if address:
         parts += ["## Reference", f"The messages that this summary replaces can be read in full at: {address}"]
-    parts += ["## Now", _RUNNING if running else _NOW, CLOSING]
+    parts += ["## Now", _RUNNING if running else _NOW, RECAP_CLOSING]
     return "\n".join(parts)
 
 
@@ -42,9 +43,9 @@ def inner(text: str) -> str:
 def summary_in(text: str) -> str:
     """The summary that a recap of ours holds, for merging it into the next one; "" if `text` is none. Instructions that it carries are left
     out: they are carried over by themselves."""
-    if not text.startswith(OPENING):
+    if not text.startswith(RECAP_OPENING):
         return ""
-    body = text[len(OPENING) :]
+    body = text[len(RECAP_OPENING) :]
     for heading in ("## Now", "## Reference", CARRIED):
         body = body.partition(f"\n{heading}\n")[0]
     return body.lstrip("\n").partition("\n")[2].strip()

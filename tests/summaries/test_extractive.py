@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core.notes import RECAP_CLOSING
 from app.core.transcript import Part, Seen
 from app.core.view import Facts
 from app.summaries.extractive import Cleared, condense
-from app.summaries.recap import CLOSING, recap
+from app.summaries.recap import recap
 from app.summaries.record import RECORD
 from app.summaries.requests import REQUESTS, requests_in
 from tests.summaries.conversations import assistant, chatter, count, note, result, user
@@ -25,7 +26,7 @@ def summary(
 
 
 TEXTS = st.text(max_size=120) | st.sampled_from(
-    ["", "a/b.py:12", "日本語の設定 4711", "x" * 500, "1\n2\n3", f"{CLOSING}\n## Now\n", REQUESTS, RECORD]
+    ["", "a/b.py:12", "日本語の設定 4711", "x" * 500, "1\n2\n3", f"{RECAP_CLOSING}\n## Now\n", REQUESTS, RECORD]
 )
 ITEMS = st.lists(
     st.builds(user, TEXTS)
@@ -192,7 +193,7 @@ def test_what_a_tool_says_stays_what_a_tool_says(evil: str) -> None:
         600,
     )
     text = recap(first, 1)
-    assert text.count(CLOSING) == 1
+    assert text.count(RECAP_CLOSING) == 1
     for heard in (first, summary([note(first)], 600)):
         assert requests_in(heard) == ["Read the page."]
         lines = [line for line in heard.splitlines() if "666-13" in line]
