@@ -30,6 +30,10 @@ ELSEWHERE = {
     "settings/schema.py": "settings/test_reference.py",
     "settings/values.py": "settings/test_faults.py",
     "steps/attempt.py": "steps/test_rewriting.py",
+    "steps/eligibility.py": "test_compactor.py",
+    "steps/outcomes.py": "test_compactor.py",
+    "steps/standing.py": "steps/test_shaping.py",
+    "steps/viewing.py": "test_compactor.py",
     "strategies/base.py": "contract/test_agreement.py",
     "strategies/llm_compactor.py": "test_own_strategy.py",
 }

@@ -113,19 +113,19 @@ def local(view: View) -> int:
     return sum(counts)
 
 
-def tiny(opened: Opened, trigger: int, reference: int) -> bool:
+def cannot_reach(tokens: int, opened: Opened, reference: int) -> bool:
     """Proof without reading: a token takes at least a byte, and what lies elsewhere takes a reference, for at most so many tokens."""
-    return len(opened.body) * max(1, reference // REFERENCE_BYTES) < trigger
+    return len(opened.body) * max(1, reference // REFERENCE_BYTES) < tokens
 
 
-def bound(opened: Opened, view: View) -> int:
+def upper_bound(opened: Opened, view: View) -> int:
     """The local count of this request is not above: counts of known items, bytes of the others, media at their figure."""
     pairs = zip(view.raws, view.entries, strict=True)
     items = sum(entry.tokens if entry.tokens >= 0 else size_of(raw) + entry.media for raw, entry in pairs)
     return items + sum(map(size_of, opened.fields.raw.values()))
 
 
-def roughly(opened: Opened, view: View) -> int:
+def rough_count(opened: Opened, view: View) -> int:
     """An honest guess where nothing is tokenised: counts of known items, a quarter of all other bytes."""
     return local(view) + sum(map(size_of, opened.fields.raw.values())) // 4
 
@@ -137,7 +137,7 @@ async def estimate(reader: Reader, opened: Opened, client: View, view: View, sca
     unknown = [(raw, entry) for raw, entry in zip(client.raws, client.entries, strict=True) if entry.tokens < 0]
     fixed_bytes = 0 if fixed.tokens >= 0 else sum(map(size_of, opened.fields.raw.values()))
     unknown_bytes = fixed_bytes + sum(size_of(raw) for raw, _ in unknown)
-    exact = unknown_bytes <= COUNT_ALWAYS or bound(opened, client) * LARGEST_RATIO >= trigger
+    exact = unknown_bytes <= COUNT_ALWAYS or upper_bound(opened, client) * LARGEST_RATIO >= trigger
     if exact:
         await fill(reader, client)
         await _run(fixed_bytes, reader.count_fixed, opened, fixed)

@@ -8,10 +8,8 @@ session; one that is no longer of use is cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from app.core.view import View
 from app.errors import StoreFailed
 from app.ports import Recorder
 from app.request import Context
@@ -20,20 +18,21 @@ from app.steps.archiving import Archivist
 from app.steps.attempt import Attempt
 from app.steps.keeping import Keeper
 from app.steps.rewriting import Rewriter
+from app.steps.standing import StandingRules
 
 AT_ONCE = 32
 """Preparations that one process works on at the same time."""
 REMEMBERED = 4_096
 
-Standing = Callable[[Context, View], Awaitable[View]]
-"""The view as the policy's standing rules leave it."""
-
 
 class Preparer:
-    def __init__(self, rewriter: Rewriter, keeper: Keeper, archivist: Archivist, recorder: Recorder) -> None:
+    def __init__(
+        self, rewriter: Rewriter, keeper: Keeper, archivist: Archivist, standing: StandingRules, recorder: Recorder
+    ) -> None:
         self._rewriter = rewriter
         self._keeper = keeper
         self._archivist = archivist
+        self._standing = standing
         self._recorder = recorder
         self._running: dict[str, asyncio.Task[None]] = {}
         self._done: dict[str, int] = {}
@@ -79,8 +78,8 @@ class Preparer:
         finally:
             await self._rewriter.settled(context)
 
-    async def take(self, context: Context, level: int, limit: int, standing: Standing) -> Attempt | None:
-        """What was prepared for this conversation, if with it the request stays below `limit` tokens; `standing` shapes what it gives."""
+    async def take(self, context: Context, level: int, limit: int) -> Attempt | None:
+        """What was prepared for this conversation, if with it the request stays below `limit` tokens."""
         if context.ask.policy.prepare_threshold is None:
             return None
         running = self._running.get(self._name(context))
@@ -89,7 +88,7 @@ class Preparer:
         found = await self._keeper.find_prepared(context)
         if found is None:
             return None
-        view = await standing(context, found[0])
+        view = await self._standing.applied(context, found[0])
         return Attempt(view, (), level, prepared=found[1]) if context.counted.of(view) < limit else None
 
     def drop(self, context: Context) -> None:

@@ -22,7 +22,7 @@ from app.steps.archive import Draft
 from app.steps.attempt import Attempt, Step
 from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.steps.keeping import Keeper
-from app.steps.thinking import bound
+from app.steps.thinking import fit_reasoning
 from app.strategies import STRATEGIES
 from app.strategies.base import Goal
 from app.strategies.combined import tokens_after
@@ -81,7 +81,7 @@ class Rewriter:
         if limit is not None and folds and context.counted.of(view) >= limit:
             plan = FoldRounds().plan(view, self.goal(context, view, level))
             if plan is not None:
-                fold = await self._fold(context, view, bound(context, view, plan, self._recorder), step)
+                fold = await self._fold(context, view, fit_reasoning(context, view, plan, self._recorder), step)
                 if fold is not None:
                     steps.append(fold)
                     view = self._applied(context, view, fold, address)
@@ -110,11 +110,11 @@ class Rewriter:
         policy = context.ask.policy
         if policy.strategy not in STRATEGIES:
             made = await self._own.plan(context, view, goal)
-            return Step(bound(context, view, made[0], self._recorder), made[1]) if made else None
+            return Step(fit_reasoning(context, view, made[0], self._recorder), made[1]) if made else None
         plan = STRATEGIES[policy.strategy].plan(view, goal)
         if plan is None:
             return None
-        plan = bound(context, view, plan, self._recorder)
+        plan = fit_reasoning(context, view, plan, self._recorder)
         if plan.because:
             self._recorder.note("strategy_fell_back", strategy=plan.strategy, because=plan.because)
         try:
@@ -129,7 +129,7 @@ class Rewriter:
         stages = tuple(dict.fromkeys(fallback if stage == "summarize" else stage for stage in goal.combined_order))
         name = "combined" if policy.strategy == "combined" else fallback
         instead = STRATEGIES[name].plan(view, replace(goal, combined_order=stages))
-        return Step(bound(context, view, instead, self._recorder), fell_back=True) if instead else None
+        return Step(fit_reasoning(context, view, instead, self._recorder), fell_back=True) if instead else None
 
     def _gave_up(self, context: Context, failure: SummaryFailed) -> None:
         """Tell why there is no summary. Raises the failure where it means that there is something better."""

@@ -20,7 +20,7 @@ from app.errors import NotCompactable
 from app.formats.reading import result_key
 from app.request import Context
 from app.settings import Policy
-from app.steps.thinking import standing
+from app.steps.thinking import earlier_reasoning
 
 SHORT_RESULT = 200
 """Tokens that `compact_tool_results` leaves of a result of an earlier turn."""
@@ -94,7 +94,7 @@ class _Shape:
     def __init__(self, shaping: Shaping, context: Context, address: Address, count: Callable[[str], int]) -> None:
         self._shaping, self._context, self._address, self._count = shaping, context, address, count
         self._view, self._facts = context.view, context.view.facts
-        policy, bound = context.ask.policy, standing(context)
+        policy, bound = context.ask.policy, earlier_reasoning(context)
         self._cap = policy.max_tool_result_tokens
         self._mode = "full" if bound == "keep" and policy.history_mode in REWRITES_RESULTS else policy.history_mode
         self._strips = self._mode == "no_reasoning" or (bound == "strip" and self._mode in REWRITES_RESULTS)

@@ -21,7 +21,7 @@ from app.request import Context
 QUIRK = "binds_thinking"
 
 
-def bound(context: Context, view: View, plan: Plan, recorder: Recorder) -> Plan:
+def fit_reasoning(context: Context, view: View, plan: Plan, recorder: Recorder) -> Plan:
     """The plan with what it must do about bound reasoning. Raises NotCompactable("thinking_bound") where it can't be made to fit."""
     if not context.quirk(QUIRK):
         return plan
@@ -47,7 +47,7 @@ def bound(context: Context, view: View, plan: Plan, recorder: Recorder) -> Plan:
     return replace(plan, bare=tuple(kept))
 
 
-def standing(context: Context) -> Literal["", "strip", "keep"]:
+def earlier_reasoning(context: Context) -> Literal["", "strip", "keep"]:
     """What a standing rule that changes earlier turns has to do about the reasoning in them: nothing, since it is bound to nothing or the
     provider is asked to drop it; take it out; or leave those turns alone."""
     if not context.quirk(QUIRK):
@@ -58,7 +58,7 @@ def standing(context: Context) -> Literal["", "strip", "keep"]:
     return "" if mode == "drop_block" and way in ("ask", "allowed") else "strip"
 
 
-def asked(context: Context, body: bytes) -> tuple[bytes, str]:
+def ask_to_drop(context: Context, body: bytes) -> tuple[bytes, str]:
     """A rewritten body that asks the provider to drop what does not fit, and the beta value that the request's header then needs."""
     if not context.quirk(QUIRK) or context.ask.policy.thinking_binding != "drop_block":
         return body, ""

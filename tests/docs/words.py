@@ -14,9 +14,9 @@ from typing import get_args
 from app.request import Outcome, Result
 from tests.docs.pages import ROOT
 
-SAYING = {"NotCompactable": 0, "Outcome": 2, "_forward": 1, "_pass_untouched": 1, "undone": 0}
+SAYING = {"NotCompactable": 0, "Outcome": 2, "outcome_of": 1, "_pass_untouched": 1, "undone": 0}
 """Call -> which of its arguments is a reason."""
-TELLING = frozenset({"refusal", "_may_not", "_gate", "_too_little", "attempt"})
+TELLING = frozenset({"refusal", "ineligible", "_gate", "_too_little", "attempt"})
 """Functions that return a reason, or nothing."""
 OURS = {"Refused": 1, "UpstreamFailed": 0, "_answer": 2}
 """Call -> which of its arguments is the code of an error of our own."""

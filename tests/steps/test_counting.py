@@ -21,16 +21,16 @@ from app.steps.counting import (
     Estimate,
     Ratios,
     Scale,
-    bound,
+    cannot_reach,
     estimate,
     fill,
     fitted,
     local,
     mark,
     remembered,
-    roughly,
+    rough_count,
     scale_of,
-    tiny,
+    upper_bound,
 )
 from tests.story import House, Talk, counted, policy, words
 
@@ -60,7 +60,7 @@ def test_no_count_is_above_its_bound(text: str) -> None:
     reader, body, view = opened(
         Talk(tools=[{"type": "function", "function": {"name": "f"}}]).ask(text).round().answer()
     )
-    limit = bound(body, view)
+    limit = upper_bound(body, view)
     entry = reader.fixed(body)
     reader.count_fixed(body, entry)
     reader.count(view.raws, view.entries)
@@ -70,7 +70,7 @@ def test_no_count_is_above_its_bound(text: str) -> None:
 def test_the_bound_counts_pictures_at_their_figure() -> None:
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}
     reader, body, view = opened(Talk(picture))
-    limit = bound(body, view)
+    limit = upper_bound(body, view)
     reader.count(view.raws, view.entries)
     assert len(body.body) < view.tokens <= limit
 
@@ -86,17 +86,17 @@ def test_tiny_is_a_proof_even_for_pictures(model: str) -> None:
     reader = Reader(FORM, "o200k_base", EntryCache(), media)
     view = View(body.raws, reader.entries(body.raws))
     reader.count(view.raws, view.entries)
-    assert not tiny(body, view.tokens, reader.reference)
-    assert tiny(body, 10_000_000, reader.reference)
+    assert not cannot_reach(view.tokens, body, reader.reference)
+    assert cannot_reach(10_000_000, body, reader.reference)
 
 
 def test_what_is_not_counted_is_guessed_at_a_quarter_of_its_bytes() -> None:
     _, body, view = opened(Talk.of(3))
-    guess = roughly(body, view)
+    guess = rough_count(body, view)
     assert guess == pytest.approx(sum(len(bytes(raw)) // 4 for raw in view.raws), abs=5)
     view.entries[0].tokens = 10_000
-    assert roughly(body, view) > guess + 9_000
-    assert local(view) == roughly(body, view) - len(b'"m"') // 4
+    assert rough_count(body, view) > guess + 9_000
+    assert local(view) == rough_count(body, view) - len(b'"m"') // 4
 
 
 # Estimates

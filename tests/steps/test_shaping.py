@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from app.compactor import MAX_REJECTIONS
 from app.core import tokens
 from app.formats import FORMATS
 from app.request import Outcome
 from app.settings import Policy
 from app.steps import archiving
+from app.steps.eligibility import MAX_REJECTIONS
 from tests.story import BASE, House, Item, Talk, policy, sent, words
 from tests.strict import VIOLATIONS
 from tests.strict.openai_responses import reasoning_pairs

@@ -1,0 +1,59 @@
+"""The client's own view of its request, read as far as its items were not seen before, and the context that goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.core.view import Chains, EntryCache, View, size_of
+from app.errors import NotCompactable
+from app.formats import FORMATS
+from app.formats.media import media_cost
+from app.formats.reading import Reader
+from app.request import Ask, Context
+
+READ_INLINE = 512 << 10
+"""Up to here unknown items are read on the event loop (some milliseconds); more goes to a thread."""
+
+
+class Viewer:
+    """One for all requests: it remembers items, chains and readers."""
+
+    def __init__(self) -> None:
+        self._cache = EntryCache()
+        self._chains = Chains()
+        self._readers: dict[tuple[str, str, frozenset[str]], Reader] = {}
+
+    def reader(self, ask: Ask) -> Reader:
+        """Models that count alike share one."""
+        model = ask.model
+        key = (ask.format, model.encoding, model.quirks)
+        reader = self._readers.get(key)
+        if reader is None:
+            media = media_cost(model.fact)
+            others = (
+                other for (*kind, _), other in self._readers.items() if kind == [*key[:2]] and other.media == media
+            )
+            reader = next(others, None) or Reader(FORMATS[ask.format], model.encoding, self._cache, media)
+            self._readers[key] = reader
+        return reader
+
+    async def view(self, ask: Ask, reader: Reader) -> View:
+        """Raises NotCompactable("no_history") for a history without items, "not_json" for one that can't be read."""
+        raws = ask.opened.raws
+        if not raws:
+            raise NotCompactable("no_history")
+        found, digests = reader.known(raws)
+        new = sum(size_of(raw) for raw, entry in zip(raws, found, strict=True) if entry is None)
+        if new > READ_INLINE:
+            entries = await asyncio.to_thread(reader.read, raws, found, digests)
+        else:
+            entries = reader.read(raws, found, digests)
+        return View(raws, entries)
+
+    def context(self, ask: Ask, reader: Reader, view: View) -> Context:
+        """What the request gathers from here on; its session is the client's, else named after the conversation's first item."""
+        # What an observing policy settles must never be replayed by one that is on.
+        owner = ask.tenant + (" observe" if ask.policy.mode == "observe" else "")
+        links = self._chains.chain(owner, ask.format, view.entries)
+        first = next((at for at, entry in enumerate(view.entries) if entry.facts.role != "system"), len(view) - 1)
+        return Context(ask, reader, view, view, links, ask.session or links[first].hex()[:24])
