@@ -19,8 +19,8 @@ from app.settings.document import Document, read
 from app.settings.environment import variables
 from app.settings.faults import Fault, Origin, explain, origin_of, unknown_key
 from app.settings.layers import Layers
-from app.settings.options import Sections
 from app.settings.rules import broken
+from app.settings.sections import Sections
 from app.settings.settings import Settings
 
 _NONE: Mapping[str, object] = MappingProxyType({})

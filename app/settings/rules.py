@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from app.settings.broken import Broken
-from app.settings.options import Sections
 from app.settings.policy import EXTRACTIVE, Policy
+from app.settings.sections import Sections
 from app.settings.values import nearest
 
 # first path segments that compactd or a wire format needs itself

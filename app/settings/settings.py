@@ -8,9 +8,9 @@ from functools import cached_property
 from pydantic import model_validator
 
 from app.settings.broken import refuse
-from app.settings.options import Sections
 from app.settings.policy import Policy
 from app.settings.rules import broken
+from app.settings.sections import Sections
 
 
 class Settings(Sections):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from app.core import rules
 from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
 from app.core.plan import Clear, Plan, apply, leads
-from app.core.view import View, origin, raw_bytes
+from app.core.view import View, origin
 from app.errors import NotCompactable, SummaryFailed
 from app.own.strategy import OwnStrategy
 from app.ports import Recorder, Summarizer
@@ -20,6 +20,7 @@ from app.settings import EXTRACTIVE
 from app.steps import counting
 from app.steps.archive import Draft
 from app.steps.attempt import Attempt, Step
+from app.steps.coverage import coverage, covered_by, removed, settled_depth
 from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.steps.keeping import Keeper
 from app.steps.thinking import fit_reasoning
@@ -48,7 +49,7 @@ class Rewriter:
         """The rewritten view, or the reason why there is none."""
         address = draft.address if draft else ""
         level = rules.level(context.view.facts)
-        if _settled(context) >= len(context.client):
+        if settled_depth(context) >= len(context.client):
             return "nothing_to_compact"
         try:
             steps, view = await self._steps(context, level, address)
@@ -186,7 +187,7 @@ class Rewriter:
         if not summarised and not (free and plan.clear and policy.strategy == "combined"):
             return Step(plan)
         touched = [*(place.item for place in plan.clear), *plan.bare]
-        reach = max(covered(view, plan), *(origin(view.pieces[at]) + 1 for at in touched), 0)
+        reach = max(covered_by(view, plan), *(origin(view.pieces[at]) + 1 for at in touched), 0)
         if context.found.quarantined >= reach:
             raise NotCompactable("quarantined")
         if reason := _too_little(context, tokens_after(view, plan)):
@@ -197,7 +198,7 @@ class Rewriter:
             summary, remains = await self._filler.condensed(context, view, plan, room)
             return Step(plan, summary if summarised else None, remains=remains)
         items = seen(context, view, range(plan.start, plan.stop))
-        return Step(plan, await self._filler.asked(context, items, leaving, covered(view, plan), room))
+        return Step(plan, await self._filler.asked(context, items, leaving, covered_by(view, plan), room))
 
     def _room(self, context: Context, view: View, plan: Plan, leaving: int) -> int:
         """Local tokens that the recap may take: what is left to the target, a floor, never more than most of what it replaces."""
@@ -233,9 +234,8 @@ class Rewriter:
             note = text if alternating and leads(view, plan) else reader.format.note(text)
         # The recap alone is a user item to end on, where two in a row are refused.
         ending = reader.format.note(CONTINUATION) if plan.continuation and not alternating else b""
-        return _reaching(
-            context, apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries, ending)
-        )
+        after = apply(context.client, view, plan, note, placeholder, reader.rewrite, reader.entries, ending)
+        return replace(after, covered=coverage(context, after))
 
     async def _gate(self, context: Context, after: View) -> str:
         """Why the attempt must be dropped, "" if it may go out: no violation that the client's own request lacks, and worth it."""
@@ -246,40 +246,6 @@ class Rewriter:
             return "quarantined"
         await counting.fill(context.reader, after)
         return _too_little(context, after.tokens)
-
-
-def _settled(context: Context) -> int:
-    """How far a checkpoint reaches that is stored for this history already, fitting or not: no other is kept for that very prefix, and a
-    shorter one would never be found."""
-    return max(context.checkpoint.covered if context.checkpoint else 0, context.misfit)
-
-
-def _reaching(context: Context, view: View) -> View:
-    """The view with a checkpoint to be that reaches further than the stored one, over items that it keeps, and, where a standing rule takes
-    out tool traffic or reasoning, over the results of all calls in it and what its reasoning led to: a replay comes before that rule, and
-    must not part them."""
-    covered = max(view.covered, _settled(context) + 1)
-    if view.shaped:
-        covered = _past_answer(context.client, covered)
-        for (result, _), (call, _) in sorted(
-            rules.pair(context.client.facts).call_of.items(), key=lambda pair: pair[1]
-        ):
-            if call < covered:
-                covered = max(covered, result + 1)
-    return replace(view, covered=covered) if covered > view.covered else view
-
-
-def _past_answer(client: View, covered: int) -> int:
-    """The end of what the model said in one go, if reasoning with an item of its own leads to what comes next; else `covered`."""
-    facts = client.facts
-    start = covered - 1
-    while start >= 0 and facts[start].role == "assistant" and not facts[start].alone:
-        start -= 1
-    if start < 0 or not facts[start].alone:
-        return covered
-    while covered < len(facts) and facts[covered].role == "assistant" and not facts[covered].alone:
-        covered += 1
-    return covered
 
 
 def _too_little(context: Context, after: int) -> str:
@@ -294,27 +260,3 @@ def _too_little(context: Context, after: int) -> str:
         return "gain_too_small"
     excess = context.counted.now - policy.target_tokens(window)
     return "gain_too_small" if policy.clear_at_least and freed < excess * LEAST_SHARE_OF_EXCESS else ""
-
-
-def covered(view: View, plan: Plan) -> int:
-    """How many of the client's items the checkpoint will cover that this cut leads to."""
-    return max([view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop])])
-
-
-def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:
-    """How many of the client's items stand no more before the cut's end, earlier cuts included, and what of them has to be repeated:
-    standing
-    instructions, and a word that the request's other fields want to see."""
-    client = context.client
-    end = next((origin(piece) for piece in view.pieces[plan.stop :] if origin(piece) >= 0), len(client))
-    kept = {
-        origin(piece)
-        for at, piece in enumerate(view.pieces)
-        if not plan.start <= at < plan.stop or view.entries[at].facts.stays or at in plan.instead
-    }
-    gone = [index for index in range(end) if index not in kept]
-    carried = [context.reader.text(client.raws[index]) for index in gone if client.entries[index].facts.carried]
-    word = context.reader.format.obliges(context.ask.opened.fields)
-    if word and not any(word.lower().encode() in raw_bytes(client.raws[index]).lower() for index in kept if index >= 0):
-        carried.append(f"Answer in {word}.")
-    return len(gone), carried

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import xxhash
 
@@ -28,6 +29,8 @@ REMEMBERED = 10_000
 """Items whose shape is remembered before that begins anew."""
 REWRITES_RESULTS = frozenset({"no_tool_results", "compact_tool_results", "messages_only"})
 
+K = TypeVar("K")
+V = TypeVar("V")
 Address = Callable[[str], str]
 """Where a result can be read, by a key that depends on its content."""
 
@@ -71,21 +74,19 @@ class Shaping:
 
     def shortened(self, key: tuple[object, ...], work: Callable[[], Shortened]) -> Shortened:
         """What `work` says, remembered under this key."""
-        found = self._shortened.get(key)
-        if found is None:
-            if len(self._shortened) >= REMEMBERED:
-                self._shortened.clear()
-            found = self._shortened[key] = work()
-        return found
+        return _remembered(self._shortened, key, work)
 
     def known(self, key: bytes, work: Callable[[], bool]) -> bool:
         """The same for a question about one item."""
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = work()
-        return found
+        return _remembered(self._known, key, work)
+
+
+def _remembered(known: dict[K, V], key: K, work: Callable[[], V]) -> V:
+    if key not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[key] = work()
+    return known[key]
 
 
 class _Shape:
