@@ -67,16 +67,13 @@ def serve(
     workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
 ) -> None:
     """Run the proxy."""
-    from app.edge.server import read_settings
     from app.edge.server import serve as run
 
     given: dict[str, object] = {"listen.host": host, "listen.port": port, "listen.workers": workers}
     overrides = {name: value for name, value in given.items() if value is not None}
     file = _file(config)
     try:
-        settings = read_settings(file, overrides)
-        _greet(settings, file)
-        run(file, overrides)
+        run(file, overrides, listening=lambda settings: _greet(settings, file))
     except ConfigInvalid as invalid:
         _fail(invalid.faults)
     except OSError as fault:

@@ -22,6 +22,7 @@ from app.ports import Summary, SummaryJob
 from app.registry import Registry
 from app.request import Ask, Outcome
 from app.settings import Settings
+from app.settings.values import nearest
 
 
 class Preview(BaseModel):
@@ -84,8 +85,10 @@ class Trial:
             self._settings.policy_named(policy) if policy else self._settings.policy_for(name, form.name, upstream, {})
         )
         if chosen is None:
-            named = f"There is no policy named {policy!r}."
-            return named if policy else "No policy matches; the request would pass untouched."
+            if not policy:
+                return "No policy matches; the request would pass untouched."
+            hint = nearest(policy, [known.name for known in self._settings.policies])
+            return f"There is no policy named {policy!r}{hint or '.'}"
         model = self._registry.lookup(name, upstream).with_quirks(self._settings.upstreams[upstream].quirks)
         return Ask(opened, form.name, upstream, model, chosen, "preview")
 

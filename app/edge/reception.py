@@ -16,6 +16,7 @@ from app.formats.base import Target
 from app.formats.reading import open_body
 from app.request import Ask
 from app.settings import Client, Policy
+from app.settings.values import nearest
 
 _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature", "x-amz-content-sha256"})
 """Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
@@ -128,9 +129,11 @@ def _policy(exchange: Exchange, model: str, form: str, upstream: str) -> Policy 
     else:
         policy = settings.policy_named(wanted)
         if policy is None:
-            raise Refused(
-                400, "unknown_policy", f"There is no policy named {wanted[:100]!r} in compactd's configuration."
-            )
+            # Where keys are asked for, names are for those who have one.
+            told = not exchange.wiring.keys or settings.upstreams[upstream].brings_credentials
+            hint = nearest(wanted[:100], [policy.name for policy in settings.policies]) if told else ""
+            text = f"There is no policy named {wanted[:100]!r} in compactd's configuration{hint or '.'}"
+            raise Refused(400, "unknown_policy", text)
     mode = headers.get("x-compactd-mode")
     if mode is None or policy is None:
         return policy

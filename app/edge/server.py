@@ -43,16 +43,21 @@ _CLOSE = (b"connection", b"close")
 
 
 class Server(uvicorn.Server):
-    """One process. `parent`: the process that looks after it, 0 for none; without that one it would hold the port for ever."""
+    """One process. `parent`: the process that looks after it, 0 for none; without that one it would hold the port for ever. `listening` is
+    called once clients can connect."""
 
-    def __init__(self, config: uvicorn.Config, app: Any, parent: int = 0) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: Any, parent: int = 0, listening: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(config)
         self._app = app
         self._parent = parent
+        self._listening = listening
         self._stopped = self._busy = 0.0  # when the drain began, and when a request was last seen in it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._listening()
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._app.reload)
 
@@ -134,8 +139,8 @@ def build(settings: Settings, file: str | None, overrides: dict[str, object]) ->
     return app
 
 
-def serve(file: str | None, overrides: dict[str, object]) -> None:
-    """Run until stopped. Raises ConfigInvalid before anything is opened."""
+def serve(file: str | None, overrides: dict[str, object], listening: Callable[[Settings], None]) -> None:
+    """Run until stopped. `listening` is told the settings once the address is ours. Raises ConfigInvalid before anything is opened."""
     settings = read_settings(file, overrides)
     log.configure(settings)
     structlog.get_logger("compactd").info(
@@ -144,21 +149,22 @@ def serve(file: str | None, overrides: dict[str, object]) -> None:
     )  # fmt: skip
     if settings.listen.workers == 1:
         app = build(settings, file, overrides)
-        Server(config_for(settings, app), app).run()
+        Server(config_for(settings, app), app, listening=lambda: listening(settings)).run()
         return
-    _serve_workers(settings, file, overrides)
+    _serve_workers(settings, file, overrides, listening)
 
 
-def _serve_workers(settings: Settings, file: str | None, overrides: dict[str, object]) -> None:
+def _serve_workers(
+    settings: Settings, file: str | None, overrides: dict[str, object], listening: Callable[[Settings], None]
+) -> None:
     """Several processes on one socket; one that dies is replaced, with the last sound configuration; signals reach all of them.
 
     Raises SystemExit(1) where none ever comes up.
     """
-    log.configure(settings)
     with tempfile.TemporaryDirectory(prefix="compactd-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         listener = config_for(settings, None).bind_socket()
-        listener.set_inheritable(True)
+        listening(settings)
         spawn = multiprocessing.get_context("spawn")
 
         workers: list[_Worker] = []

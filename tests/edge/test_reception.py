@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.edge.exchange import Exchange, Refused, Wiring
-from app.edge.headers import Headers
+from app.edge.headers import Headers, digest
 from app.edge.reception import admit, ask_of, authenticate
 from app.edge.record import Record
 from app.edge.routing import Router
@@ -40,7 +40,8 @@ def exchange(path: str, body: bytes = b"", *headers: tuple[str, str], query: byt
     settings = Settings(**{"upstreams": UPSTREAMS, "policies": POLICIES, **sections})
     raw = [(name.encode(), value.encode()) for name, value in headers]
     scope = {"method": "POST", "raw_path": path.encode(), "query_string": query, "headers": raw}
-    wiring = Wiring(settings, Router(settings), Registry(settings.models, lambda _: None))
+    keys = tuple((digest(key.get_secret_value()), None) for key in settings.auth.keys)
+    wiring = Wiring(settings, Router(settings), Registry(settings.models, lambda _: None), keys)
     found = Exchange(scope, nothing, nothing, wiring, Record(), Headers(raw))
     found.route = wiring.router.route(path.encode(), False)
     found.raw = found.body = body
@@ -97,6 +98,22 @@ def test_policies() -> None:
     with pytest.raises(Refused, match="no policy named 'other'") as refused:
         asked("/v1/messages", claude, ("x-compactd-policy", "other"))
     assert (refused.value.status, refused.value.code) == (400, "unknown_policy")
+
+
+@pytest.mark.parametrize(
+    ("auth", "key", "told"),
+    [({}, None, True), ({"keys": ["k"]}, None, False), ({"keys": ["k"]}, "sk-own", True)],
+    ids=["no keys", "a stranger", "a client"],
+)
+def test_a_misspelt_policy_is_guessed_for_those_who_may_know(auth: Any, key: str | None, told: bool) -> None:
+    upstreams = {"all": {**UPSTREAMS["all"], **({"api_key": key} if key else {})}}
+    policies = [{"name": "claude"}]
+    credentials = ("x-api-key", "k" if key else "sk-of-the-provider")
+    sections = {"auth": auth, "upstreams": upstreams, "policies": policies}
+    with pytest.raises(Refused) as refused:
+        asked("/v1/messages", {"messages": []}, credentials, ("x-compactd-policy", "cluade"), **sections)
+    assert ("did you mean claude?" in str(refused.value)) is told
+    assert ("claude" in str(refused.value)) is told
 
 
 @pytest.mark.parametrize("mode", ["on", "off", "observe"])

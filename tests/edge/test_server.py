@@ -443,6 +443,19 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
             assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nobody_is_greeted_to_an_address_that_is_not_ours(workers: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken_already:
+        listen = {"port": taken_already.getsockname()[1], "workers": workers}
+        file = tmp_path / "compactd.yaml"
+        file.write_text(json.dumps({"listen": listen, "store": {"url": "memory://"}, "log": {"format": "console"}}))
+        ran = subprocess.run(
+            [*COMMAND, "serve", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert "can't listen" in ran.stderr
+    assert "base_url" not in ran.stderr
+
+
 def test_configuration_that_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "compactd.yaml"
     file.write_text(f"listen: {{port: {free_port()}, prot: 1}}\nstore: {{url: 7}}\n")
