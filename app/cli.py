@@ -157,7 +157,7 @@ def replay(
     `summary_fallback` stands for them.
     """
     from app.edge.preview import guessed_path
-    from app.edge.replay import played, table
+    from app.edge.replay import replay_bodies, table
 
     text = _read(file)
     try:
@@ -168,7 +168,7 @@ def replay(
     if not bodies:
         _fail([f"{file} is empty."])
     given = [(path or guessed_path(body), body.encode("utf-8", "surrogatepass")) for body in bodies]
-    rows, total = asyncio.run(played(_settings(config, code=True), given, policy))
+    rows, total = asyncio.run(replay_bodies(_settings(config, code=True), given, policy))
     if not rows:
         _fail([total.get("not_looked_at", f"Nothing in {file} asks the model for anything.")])
     if as_json:
@@ -212,14 +212,14 @@ def archive_show(
 ) -> None:
     """One archive as JSON, with everything that was removed before it."""
     from app.edge.archives import open_archives
-    from app.steps.archive import id_in, whole
+    from app.steps.archive import full_document, id_in
 
     url = _settings(config).archive.url
 
     async def read(store: Any) -> Any:
         archives = open_archives(url, store)
         archive = await archives.get_archive(id_in(archive_id) or archive_id)
-        return await whole(archives, archive) if archive else None
+        return await full_document(archives, archive) if archive else None
 
     document = _in_store(config, read)
     if document is None:
@@ -265,11 +265,10 @@ def mcp(config: Config = None) -> None:
     except ModuleNotFoundError as missing:
         if missing.name != "mcp":
             raise
-        _fail(
-            [
-                "`compactd mcp` needs the package `mcp`: pip install 'compactd[mcp]', in a clone .venv/bin/pip install mcp."
-            ]
+        words = (
+            "`compactd mcp` needs the package `mcp`: pip install 'compactd[mcp]', in a clone .venv/bin/pip install mcp."
         )
+        _fail([words])
     from app.edge.archives import open_archives
 
     settings = _settings(config)

@@ -89,12 +89,12 @@ class Compactor:
             await self._count(context, least, trigger)
             span.tell(tokens=context.counted.now, trigger=trigger, count_source=context.counted.source)
         if context.counted.now < trigger and not overflowed:
-            self._preparer.consider(context)
+            self._preparer.prepare_if_near(context)
             return outcome_of(context, "below_threshold")
         reason = ineligible(context)
         if reason:
             return outcome_of(context, reason)
-        return await self._to_the_end(self._compact(context, trigger))
+        return await self._run_to_end(self._compact(context, trigger))
 
     async def _count(self, context: Context, least: int, trigger: int) -> None:
         """Locally, on the scale of what the provider has reported so far; where that can't decide, by the provider itself."""
@@ -113,7 +113,7 @@ class Compactor:
             if told is not None:
                 context.estimate = counted.told(told, "provider")
 
-    async def _to_the_end(self, compaction: Coroutine[Any, Any, Outcome]) -> Outcome:
+    async def _run_to_end(self, compaction: Coroutine[Any, Any, Outcome]) -> Outcome:
         """A compaction is finished and kept though its client leaves: it will be back, here or at another replica."""
         task = asyncio.create_task(compaction)
         self._running.add(task)
@@ -130,7 +130,7 @@ class Compactor:
         try:
             return await self._compacted(context, trigger)
         finally:
-            await self._rewriter.settled(context)
+            await self._rewriter.release(context)
 
     async def _compacted(self, context: Context, trigger: int) -> Outcome:
         """Plan, fill, apply, gate, archive, save; or take what was prepared."""
@@ -140,19 +140,21 @@ class Compactor:
         level = rules.level(context.view.facts)
         draft = None
         with self._tracer.span("plan", strategy=context.ask.policy.strategy, level=level) as span:
-            attempt: Attempt | str | None = await self._preparer.take(context, level, trigger)
+            attempt: Attempt | str | None = await self._preparer.prepared(context, level, trigger)
             if attempt is None:
-                self._preparer.drop(context)
+                self._preparer.cancel(context)
                 draft = self._archivist.draft(context)
                 attempt = await self._rewriter.attempt(context, draft)
             span.tell(reason=attempt if isinstance(attempt, str) else "threshold")
         if isinstance(attempt, str):
             return outcome_of(context, attempt)
-        if attempt.settled_elsewhere or (draft and not await self._rewriter.alone(context, "compaction", attempt)):
+        if attempt.settled_elsewhere or (
+            draft and not await self._rewriter.first_to_write(context, "compaction", attempt)
+        ):
             return await self._decide(context.ask, again=True)
         if draft:
             address = await self._archivist.archive(context, draft, attempt) or ""
-            draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)
+            draft, attempt = await self._rewriter.with_address(context, attempt, draft, address)
         view = await self._keeper.save(context, attempt, draft)
         if view is not attempt.view:  # another replica's
             view = await self._standing.applied(context, view)

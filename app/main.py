@@ -67,22 +67,22 @@ class App:
             else:
                 await self.relay(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
 
-    async def _live(self, receive: Any, send: Any) -> None:
+    async def _lifespan(self, receive: Any, send: Any) -> None:
         await receive()
-        asyncio.get_running_loop().set_exception_handler(self._unheard)
+        asyncio.get_running_loop().set_exception_handler(self._unhandled_exception)
         tokens.preload()
         memory.settle()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self.relay.settled()
+        await self.relay.finish_background()
         await self._upstream.aclose()
         await self.store.close()
         await self.traces.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG002
+    def _unhandled_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG002
         """What went wrong with nobody there to hear it. asyncio's own line would repeat the exception's words, and so a user's."""
         self._recorder.fault("loop", context.get("exception"))
 

@@ -86,7 +86,7 @@ def _encoded(text: str, encoding: str) -> int:
     return tokens.count(text, encoding)
 
 
-class Silent:
+class NullRecorder:
     """Nobody is told anything, and nobody summarises."""
 
     def fault(self, where: str, fault: BaseException | None) -> None:
@@ -156,7 +156,9 @@ class Replay:
         self._provider = provider
         self._registry = registry
         self._cold = cold
-        self._compactor = Compactor(Guarded(MemoryStore(), 5.0, Silent()), Silent(), Silent(), "http://127.0.0.1")
+        self._compactor = Compactor(
+            Guarded(MemoryStore(), 5.0, NullRecorder()), NullRecorder(), NullRecorder(), "http://127.0.0.1"
+        )
 
     def ask(self, request: Request, policy: Policy, tenant: str, window: int = 0) -> Ask | None:
         """The request as the edge would hand it over; None for one that carries no conversation."""

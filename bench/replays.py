@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from estimates import PATHS, Request, Silent, conversations, recordings
+from estimates import PATHS, NullRecorder, Request, conversations, recordings
 from wordings import instructed, rewritten
 
 from app.compactor import Compactor
@@ -86,7 +86,9 @@ class Player:
 
     def __init__(self) -> None:
         self._registry = Registry({}, lambda _: None)
-        self._compactor = Compactor(Guarded(MemoryStore(), 5.0, Silent()), Silent(), Silent(), "http://127.0.0.1")
+        self._compactor = Compactor(
+            Guarded(MemoryStore(), 5.0, NullRecorder()), NullRecorder(), NullRecorder(), "http://127.0.0.1"
+        )
 
     async def play(self, name: str, requests: Sequence[Request], strategy: str, tally: Tally) -> None:
         window = int(max(map(_size, requests), default=0) * SHARE)

@@ -144,8 +144,8 @@ async def test_what_nobody_hears_is_told_without_its_words(capsys: pytest.Captur
         del task
         gc.collect()
         assert proxy.metric("faults_total", where="loop") == 1
-        proxy.app.relay._leave_behind(fails())
-        await proxy.app.relay.settled()
+        proxy.app.relay._in_background(fails())
+        await proxy.app.relay.finish_background()
         assert proxy.metric("faults_total", where="settle") == 1
     told = capsys.readouterr()
     assert "CONFIDENTIAL" not in told.out + told.err

@@ -226,7 +226,7 @@ def rebuilt(client: View, pieces: list[Piece], covered: int, rewrite: Rewrite, r
     return replace(_built(client, pieces, covered, rewrite, read), shaped=True)
 
 
-def left(before: View, after: View) -> list[int]:
+def changed_items(before: View, after: View) -> list[int]:
     """Indices of the client's items that the `after` view no longer shows, or shows cleared, unlike the view `before`."""
     was = {origin(piece): piece for piece in before.pieces}
     now = {origin(piece): piece for piece in after.pieces}

@@ -35,7 +35,7 @@ class Denied:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def admitted(settings: Settings, headers: Headers) -> Denied | None:
+def admin_denial(settings: Settings, headers: Headers) -> Denied | None:
     """None for an administrator."""
     token = settings.admin.token
     if token is not None:
@@ -67,7 +67,7 @@ def _hostname(url: str) -> str | None:
         return None
 
 
-def at_home(settings: Settings, headers: Headers) -> bool:
+def from_own_machine(settings: Settings, headers: Headers) -> bool:
     """Did this request come to a name of ours, and from no web page but our own? Asked where nobody needs a key though one is spent: a page
     in a browser on this machine may send what it likes, and with a name of its own that points here (DNS rebinding) even read the answer.
     Applications in browser clothes have an origin of their own kind (`app://…`), which no page can take."""
@@ -102,7 +102,7 @@ class Access:
         settings, headers, path = self._settings(), Headers(scope["headers"]), scope["path"]
         page = path == CONSOLE or path.startswith(f"{CONSOLE}console/")
         answer = _hardened(send, PAGE if page else NOTHING)
-        denied = admitted(settings, headers) if _for_admins(settings, path) else None
+        denied = admin_denial(settings, headers) if _for_admins(settings, path) else None
         if denied is None and scope["method"] not in ("GET", "HEAD") and from_elsewhere(headers):
             denied = Denied(403, "Requests from pages of another origin are not taken.")
         if denied is None and scope["method"] not in ("GET", "HEAD"):

@@ -19,7 +19,7 @@ from app.core import jsonspan
 from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
 from app.edge.forwarding import address
-from app.edge.headers import forwarded, without_key
+from app.edge.headers import request_headers, without_key
 from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable
@@ -100,7 +100,7 @@ class ProviderCounter:
             raise _Failed("upstream_gone")  # the configuration has changed meanwhile
         url, base_path, host = address(upstream.base_url)
         question = _question(call, body)
-        headers = forwarded(
+        headers = request_headers(
             list(ask.headers), host, len(question), True, upstream, Target(ask.format), fresh=True, beta=beta
         )
         query = without_key(ask.query) if upstream.brings_credentials else ask.query

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from app.edge.exchange import Exchange
-from app.edge.headers import forwarded, without_key
+from app.edge.headers import request_headers, without_key
 from app.edge.upstream import Upstream
 from app.errors import UpstreamFailed
 
@@ -34,7 +34,7 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     target = base_path + route.path + (b"?" + query if query else b"")
     beta = exchange.outcome.beta if exchange.outcome and exchange.changed else ""
     exchange.attempts += 1
-    headers = forwarded(
+    headers = request_headers(
         scope["headers"],
         host,
         exchange.length,
@@ -57,10 +57,10 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     try:
         response = await client.handle_async_request(request)
     except httpx.TransportError as fault:
-        raise failure(fault, host.decode()) from None
+        raise upstream_failure(fault, host.decode()) from None
     if response.status_code > LARGEST_STATUS:
         await response.aclose()
-        raise failure(httpx.RemoteProtocolError("no status of HTTP's"), host.decode())
+        raise upstream_failure(httpx.RemoteProtocolError("no status of HTTP's"), host.decode())
     record.answered = time.perf_counter()
     record.status = response.status_code
     return response
@@ -80,7 +80,7 @@ class Streamed(httpx.AsyncByteStream):
         return self._chunks
 
 
-def failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
+def upstream_failure(fault: httpx.TransportError, host: str) -> UpstreamFailed:
     """The text names the host and never the request."""
     if isinstance(fault, httpx.PoolTimeout):
         return UpstreamFailed(

@@ -69,7 +69,7 @@ def _named_by_connection(raw: Iterable[Pair]) -> set[bytes]:
     return named
 
 
-def forwarded(
+def request_headers(
     raw: list[Pair],
     host: bytes,
     length: int | None,
@@ -105,11 +105,8 @@ def forwarded(
         pairs.append((b"anthropic-beta", beta.encode()))
     if fresh:
         pairs.append((b"content-type", b"application/json"))
-        if (
-            target
-            and target.format == "anthropic-messages"
-            and not any(name == b"anthropic-version" for name, _ in pairs)
-        ):
+        versioned = any(name == b"anthropic-version" for name, _ in pairs)
+        if target and target.format == "anthropic-messages" and not versioned:
             pairs.append((b"anthropic-version", b"2023-06-01"))
     if length is not None:
         pairs.append((b"content-length", str(length).encode()))
@@ -126,12 +123,11 @@ def _without_value(pair: Pair, gone: bytes) -> Pair:
     return pair[0], b",".join(part for part in pair[1].split(b",") if part.strip() != gone)
 
 
-def returned(raw: list[Pair], status: int, told: list[Pair]) -> list[Pair]:
+def response_headers(raw: list[Pair], status: int, told: list[Pair]) -> list[Pair]:
     """The provider's headers for the client, with what compactd tells about the request."""
     named = _named_by_connection(raw)
-    if (
-        status in _WITHOUT_BODY
-    ):  # a length there would be that of another answer, and the server below us would wait for it
+    if status in _WITHOUT_BODY:
+        # A length there would be that of another answer, and the server below us would wait for it.
         named.add(b"content-length")
     pairs = []
     stream = buffering = caching = False

@@ -137,9 +137,8 @@ def _told(body: bytes) -> tuple[str, str]:
     try:
         answer = jsonspan.value(body)
     except NotCompactable:
-        return "upstream_error", body.decode("utf-8", "replace")[
-            :LONGEST_TEXT
-        ] or "The provider refused and did not say why."
+        text = body.decode("utf-8", "replace")[:LONGEST_TEXT]
+        return "upstream_error", text or "The provider refused and did not say why."
     answer = answer[0] if isinstance(answer, list) and answer else answer
     error = answer.get("error", answer) if isinstance(answer, dict) else {}
     if not isinstance(error, dict):

@@ -49,7 +49,7 @@ class _Lines:
         return self._encode(line).decode()
 
 
-def _without_words(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001
+def _without_exception_text(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001
     """Of an exception its kind and where it was raised: its text, and so every usual traceback, may hold what a user said."""
     told = event.pop("exc_info", None)
     fault = told[1] if isinstance(told, tuple) else told
@@ -102,7 +102,7 @@ def configure(settings: Settings) -> None:
         cache_logger_on_first_use=False,
     )
     outlet = logging.StreamHandler(sys.stderr)
-    foreign = [*shared, _without_words]
+    foreign = [*shared, _without_exception_text]
     outlet.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=foreign))
     outlet.addFilter(_Unwanted())
     outlet.addFilter(_CannotListen(settings.listen))

@@ -20,7 +20,7 @@ from pydantic import Field
 from app import __version__
 from app.core.transcript import Seen, line
 from app.formats import FORMATS
-from app.steps.archive import Archives, whole
+from app.steps.archive import Archives, full_document
 
 _ADDRESS = re.compile(r"/compactd/archives/([^/\s]+)/([0-9a-f]+)")
 ITEM_CHARACTERS, ANSWER_CHARACTERS = 8_000, 40_000
@@ -87,7 +87,7 @@ async def _messages(archives: Archives, address: str) -> Iterator[tuple[int, str
         raise ToolError(
             "There is no archive at this address (any more). Give the whole address as the recap or the cleared result has it."
         )
-    document = await whole(archives, archive)
+    document = await full_document(archives, archive)
     form = FORMATS[document["format"]]
     return enumerate(line(_seen(form, item)) or "[nothing that can be read]" for item in document["items"])
 

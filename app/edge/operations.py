@@ -20,7 +20,7 @@ from app.edge.preview import Preview, preview
 from app.errors import StoreFailed
 from app.ports import Archive, Compaction, Session
 from app.settings import describe
-from app.steps.archive import address_of, whole
+from app.steps.archive import address_of, full_document
 
 if TYPE_CHECKING:
     from app.main import App
@@ -75,7 +75,7 @@ def operations(app: App) -> Access:
         archive = await app.archives.get_archive(archive_id)
         if archive is None or not hmac.compare_digest(archive.capability.encode(), capability.encode()):
             raise HTTPException(404, "There is no archive at this address (any more).")
-        return JSONResponse(await whole(app.archives, archive))
+        return JSONResponse(await full_document(app.archives, archive))
 
     @api.get("/compactd/api/archives", tags=["archives"])
     async def archives(session: str = "", cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def operations(app: App) -> Access:
         """One archive with everything that was removed before it."""
         if not app.settings.console.content:
             raise HTTPException(403, HIDDEN)
-        return await whole(app.archives, _existing(await app.archives.get_archive(archive_id), "archive"))
+        return await full_document(app.archives, _existing(await app.archives.get_archive(archive_id), "archive"))
 
     @api.get("/compactd/api/sessions", tags=["sessions"])
     async def sessions(cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Preview(BaseModel):
     policy: str | None = None
 
 
-class Silent:
+class NullRecorder:
     def fault(self, where: str, fault: BaseException | None) -> None:  # noqa: ARG002
         if fault is not None:
             raise fault
@@ -52,7 +52,7 @@ class Silent:
     def store_error(self, op: str) -> None: ...
 
 
-class NoModel:
+class OfflineSummarizer:
     async def summarize(self, job: SummaryJob) -> Summary:  # noqa: ARG002
         raise SummaryFailed("offline")
 
@@ -65,8 +65,10 @@ class Trial:
         self._router = Router(settings)
         self.warnings: list[str] = []
         self._registry = Registry(settings.models, self.warnings.append)
-        silent = Silent()
-        self._compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), NoModel(), silent, settings.public_base)
+        silent = NullRecorder()
+        self._compactor = Compactor(
+            Guarded(MemoryStore(), 1.0, silent), OfflineSummarizer(), silent, settings.public_base
+        )
 
     def ask(self, path: str, raw: bytes, policy: str | None) -> Ask | str:
         """The request as the edge would hand it over, or why it would not be looked at."""

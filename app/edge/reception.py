@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import replace
 
-from app.edge.access import at_home
+from app.edge.access import from_own_machine
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange, Refused
 from app.edge.headers import credentials, credentials_hash, digest, session_name
@@ -54,7 +54,7 @@ def authenticate(exchange: Exchange, upstream: str) -> None:
     wiring = exchange.wiring
     brings = wiring.settings.upstreams[upstream].brings_credentials
     if not wiring.keys:
-        if brings and not at_home(wiring.settings, exchange.headers):
+        if brings and not from_own_machine(wiring.settings, exchange.headers):
             raise Refused(
                 403, "not_at_home", "compactd adds a key here and asks for none, so it serves this machine's own programs under a "
                 "loopback name only. Use 127.0.0.1, list clients' keys in `auth.keys`, or set `listen.public_url` to that name.",

@@ -19,8 +19,8 @@ import httpx
 from app.compactor import Compactor
 from app.edge.bodies import ClientGone, Receive, take_body
 from app.edge.exchange import Exchange, Refused, Send, Wiring
-from app.edge.forwarding import ask_upstream, failure
-from app.edge.headers import Headers, returned
+from app.edge.forwarding import ask_upstream, upstream_failure
+from app.edge.headers import Headers, response_headers
 from app.edge.keepalive import kept_alive
 from app.edge.reception import admit, ask_of, authenticate, recognised
 from app.edge.record import RequestRecorder
@@ -100,7 +100,7 @@ class Relay:
         exchange.record.upstream = route.upstream
         if not route.target or scope["method"] != "POST":
             exchange.record.reason = "not_a_conversation"
-            await self._unseen(exchange, route, [])
+            await self._stream_through(exchange, route, [])
             return
         exchange.record.format = route.target.format
         recognised(exchange, route, route.target)
@@ -108,7 +108,7 @@ class Relay:
         chunks, whole = await take_body(exchange.receive, limit, partial(self._hold, exchange))
         if not whole:
             exchange.record.reason = "too_large" if exchange.held > limit else "no_room"
-            await self._unseen(exchange, route, chunks)
+            await self._stream_through(exchange, route, chunks)
             return
         exchange.raw = exchange.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         exchange.length = len(exchange.raw)
@@ -128,7 +128,7 @@ class Relay:
             exchange.ask = ask_of(exchange, route, target)
             async with kept_alive(exchange, target):
                 exchange.forward(await self._compactor.decide(exchange.ask))
-                self._second.spare(exchange)
+                self._second.skip_known_refusals(exchange)
         except NotCompactable as refusal:
             self._pass_untouched(exchange, refusal.reason)
         except Refused:
@@ -138,7 +138,7 @@ class Relay:
             self._pass_untouched(exchange, "internal_error")
         exchange.record.deciding = time.perf_counter() - began
         response = await ask_upstream(self._client, exchange)
-        await self._hand_back(exchange, await self._second.answer(exchange, response))
+        await self._relay_answer(exchange, await self._second.answer(exchange, response))
 
     def _pass_untouched(self, exchange: Exchange, reason: str) -> None:
         exchange.outcome, exchange.record.reason = None, reason
@@ -146,7 +146,7 @@ class Relay:
         assert exchange.route is not None
         authenticate(exchange, exchange.route.upstream)
 
-    async def _unseen(self, exchange: Exchange, route: Route, taken: list[bytes]) -> None:
+    async def _stream_through(self, exchange: Exchange, route: Route, taken: list[bytes]) -> None:
         """Forward a request without looking at it, its body as it comes; `taken` is what was read of it already."""
         authenticate(exchange, route.upstream)
         headers = exchange.headers
@@ -156,16 +156,16 @@ class Relay:
             exchange.body = _rest_of_body(exchange, taken)
         else:
             exchange.client.body_complete()
-        await exchange.client.during(self._ask_and_hand_back(exchange))
+        await exchange.client.during(self._ask_and_relay(exchange))
 
-    async def _ask_and_hand_back(self, exchange: Exchange) -> None:
-        await self._hand_back(exchange, await ask_upstream(self._client, exchange))
+    async def _ask_and_relay(self, exchange: Exchange) -> None:
+        await self._relay_answer(exchange, await ask_upstream(self._client, exchange))
 
-    async def _hand_back(self, exchange: Exchange, response: httpx.Response) -> None:
+    async def _relay_answer(self, exchange: Exchange, response: httpx.Response) -> None:
         """The provider's answer to the client, as it arrives."""
         record, send = exchange.record, exchange.send
         watcher = _watcher(exchange, response)
-        headers = returned(response.headers.raw, response.status_code, record.told(exchange.outcome))
+        headers = response_headers(response.headers.raw, response.status_code, record.told(exchange.outcome))
         try:
             exchange.started = True
             await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
@@ -176,7 +176,7 @@ class Relay:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             record.finished = True
         except httpx.TransportError as fault:
-            raise failure(fault, "the upstream") from None
+            raise upstream_failure(fault, "the upstream") from None
         finally:
             if watcher is not None:
                 watcher.end()
@@ -190,19 +190,19 @@ class Relay:
         outcome = exchange.outcome
         if outcome is not None and outcome.context is not None:
             usage = exchange.record.usage
-            self._leave_behind(self._compactor.settle(outcome, usage.input if usage else 0))
+            self._in_background(self._compactor.settle(outcome, usage.input if usage else 0))
 
-    def _leave_behind(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._is_settled)
+        task.add_done_callback(self._background_done)
 
-    def _is_settled(self, task: asyncio.Task[None]) -> None:
+    def _background_done(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._recorder.fault("settle", fault)
 
-    async def settled(self) -> None:
+    async def finish_background(self) -> None:
         """What requests leave behind is stored; asked once, when no request comes any more."""
         if self._background:
             await asyncio.wait(self._background, timeout=SETTLING)

@@ -51,7 +51,7 @@ class Bill:
         return cached / whole if whole else 0.0
 
 
-async def played(
+async def replay_bodies(
     settings: Settings, given: Iterable[tuple[str, bytes]], policy: str | None
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A row for each request that these bodies (path, body) stand for, and a sum: counts, tokens, relative cost.

@@ -24,7 +24,7 @@ from app.compactor import Compactor
 from app.core import jsonspan
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange
-from app.edge.forwarding import ask_upstream, failure
+from app.edge.forwarding import ask_upstream, upstream_failure
 from app.edge.metrics import EITHER_WAY
 from app.edge.record import RequestRecorder
 from app.edge.upstream import Upstream
@@ -45,21 +45,29 @@ class SecondChance:
         self._client = client
         self._compactor = compactor
         self._recorder = recorder
-        self._hopeless: dict[bytes, float] = {}
-        self._displaced: set[tuple[str, str]] = set()
+        self._refused_either_way: dict[bytes, float] = {}
+        self._with_bound_reasoning: set[tuple[str, str]] = set()
         """sessions (tenant, name) whose history holds reasoning that fits no other prefix than a compacted one"""
 
-    def spare(self, exchange: Exchange) -> None:
+    def skip_known_refusals(self, exchange: Exchange) -> None:
         """One refusal is enough: a request that was refused either way a moment ago goes out as the client wrote it, and one whose history
         was refused for its reasoning asks at once to have that dropped."""
         ask, outcome = exchange.ask, exchange.outcome
         if ask is None or outcome is None:
             return
-        if self._hopeless and exchange.changed and self._hopeless.get(_digest(exchange), 0.0) > time.monotonic():
+        if (
+            self._refused_either_way
+            and exchange.changed
+            and self._refused_either_way.get(_digest(exchange), 0.0) > time.monotonic()
+        ):
             exchange.outcome = outcome.undone("rejected")
             exchange.restore()
-        if self._displaced and not exchange.changed and (ask.tenant, outcome.session) in self._displaced:
-            self._drop(exchange, ask, outcome)
+        if (
+            self._with_bound_reasoning
+            and not exchange.changed
+            and (ask.tenant, outcome.session) in self._with_bound_reasoning
+        ):
+            self._ask_to_drop_reasoning(exchange, ask, outcome)
 
     async def answer(self, exchange: Exchange, response: httpx.Response) -> httpx.Response:
         """The answer to give to the client: this one, or that to a better request."""
@@ -71,12 +79,12 @@ class SecondChance:
             return response
         window = FORMATS[ask.format].overflow(response.status_code, said)
         if window is not None:
-            return await self._too_long(exchange, ask, window) or response
+            return await self._retry_compacted(exchange, ask, window) or response
         if exchange.changed and response.status_code != 413:
-            response, said = await self._malformed(exchange, response.status_code, said)
-        return await self._out_of_place(exchange, ask, response, said) or response
+            response, said = await self._retry_original(exchange, response.status_code, said)
+        return await self._retry_without_bound_reasoning(exchange, ask, response, said) or response
 
-    async def _too_long(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
+    async def _retry_compacted(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
         """Learn the window, compact with it, try again. None: nothing more could be done, so the client is to see the first refusal."""
         self._recorder.overflowed(ask.format)
         if window:
@@ -103,13 +111,15 @@ class SecondChance:
         exchange.outcome = first
         return None
 
-    async def _malformed(self, exchange: Exchange, status: int, said: bytes) -> tuple[httpx.Response, bytes | None]:
+    async def _retry_original(
+        self, exchange: Exchange, status: int, said: bytes
+    ) -> tuple[httpx.Response, bytes | None]:
         """The client's own request instead, and what is said to that if it is refused, too. What was made of it is never used again,
         unless both are refused."""
         outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
         assert ask is not None
-        self._displaced.discard((ask.tenant, outcome.session))
+        self._with_bound_reasoning.discard((ask.tenant, outcome.session))
         exchange.outcome = outcome.undone("rejected")
         exchange.restore()
         response, again = await ask_upstream(self._client, exchange), None
@@ -123,36 +133,38 @@ class SecondChance:
         )
         if alike:
             self._recorder.rejected(ask.format, EITHER_WAY)
-            if len(self._hopeless) >= HOPELESS:
-                self._hopeless.clear()
-            self._hopeless[_digest(exchange)] = time.monotonic() + HOPELESS_SECONDS
+            if len(self._refused_either_way) >= HOPELESS:
+                self._refused_either_way.clear()
+            self._refused_either_way[_digest(exchange)] = time.monotonic() + HOPELESS_SECONDS
         else:
             await self._learn(exchange, ask, outcome, status, said)
         return response, again
 
-    async def _out_of_place(
+    async def _retry_without_bound_reasoning(
         self, exchange: Exchange, ask: Ask, response: httpx.Response, said: bytes | None
     ) -> httpx.Response | None:
         """The answer without the reasoning that fits nowhere else. None: that is not what is wrong, or can't be helped."""
         outcome = exchange.outcome
         if exchange.changed or outcome is None or said is None or ask.policy.mode == "observe":
             return None
-        if FORMATS[ask.format].lesson(response.status_code, said) != QUIRK or not self._drop(exchange, ask, outcome):
+        if FORMATS[ask.format].lesson(response.status_code, said) != QUIRK or not self._ask_to_drop_reasoning(
+            exchange, ask, outcome
+        ):
             return None
         exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK)
         again = await ask_upstream(self._client, exchange)
         if again.status_code not in REFUSALS:
-            if len(self._displaced) >= HOPELESS:
-                self._displaced.clear()
+            if len(self._with_bound_reasoning) >= HOPELESS:
+                self._with_bound_reasoning.clear()
             if outcome.session:
-                self._displaced.add((ask.tenant, outcome.session))
+                self._with_bound_reasoning.add((ask.tenant, outcome.session))
             return again
         await again.aclose()
         exchange.outcome = outcome
         return None
 
     @staticmethod
-    def _drop(exchange: Exchange, ask: Ask, outcome: Outcome) -> bool:
+    def _ask_to_drop_reasoning(exchange: Exchange, ask: Ask, outcome: Outcome) -> bool:
         """The client's own request that asks to have reasoning dropped which does not fit; False where it can't or may not ask."""
         binding = FORMATS[ask.format].binding(ask.opened.fields)
         if binding.way != "ask" or ask.policy.thinking_binding != "drop_block":
@@ -187,7 +199,7 @@ async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]
             if sum(map(len, chunks)) > LONGEST_REFUSAL:
                 return _again(response, chunks, stream), None
     except httpx.TransportError as fault:
-        raise failure(fault, "the upstream") from None
+        raise upstream_failure(fault, "the upstream") from None
     await response.aclose()
     said = b"".join(chunks)
     with contextlib.suppress(NotCompactable):

@@ -110,7 +110,7 @@ def config_for(settings: Settings, app: Any) -> Serving:
     )  # fmt: skip
 
 
-def build(settings: Settings, file: str | None, overrides: dict[str, object]) -> Any:
+def build_app(settings: Settings, file: str | None, overrides: dict[str, object]) -> Any:
     """The app of this process, with logging set up; `file` and `overrides` are for reading the configuration again."""
     from app.main import App
 
@@ -148,7 +148,7 @@ def serve(file: str | None, overrides: dict[str, object], listening: Callable[[S
         file=file or "built-in defaults", store=settings.store.url.partition("://")[0],
     )  # fmt: skip
     if settings.listen.workers == 1:
-        app = build(settings, file, overrides)
+        app = build_app(settings, file, overrides)
         Server(config_for(settings, app), app, listening=lambda: listening(settings)).run()
         return
     _serve_workers(settings, file, overrides, listening)
@@ -171,7 +171,7 @@ def _serve_workers(
         stopping = False
 
         def start() -> SpawnProcess:
-            process = spawn.Process(target=_work, args=(settings, file, overrides, listener, os.getpid()))
+            process = spawn.Process(target=_worker_main, args=(settings, file, overrides, listener, os.getpid()))
             process.start()
             if stopping:  # it was told while this one was on its way
                 process.terminate()
@@ -206,7 +206,7 @@ def _serve_workers(
                 listener.close()  # the workers have it, and close it when they refuse
             for worker in workers:
                 if not stopping:
-                    worker.look_after()
+                    worker.replace_if_dead()
 
 
 class _Worker:
@@ -219,7 +219,7 @@ class _Worker:
         self._began = time.monotonic()
         self._due: float | None = None
 
-    def look_after(self) -> None:
+    def replace_if_dead(self) -> None:
         """Start another in its place, if it is dead and the time has come."""
         now = time.monotonic()
         if self.process.is_alive():
@@ -237,8 +237,8 @@ class _Worker:
             self.process = self._start()
 
 
-def _work(
+def _worker_main(
     settings: Settings, file: str | None, overrides: dict[str, object], listener: socket.socket, parent: int
 ) -> None:
-    app = build(settings, file, overrides)
+    app = build_app(settings, file, overrides)
     Server(config_for(settings, app), app, parent).run(sockets=[listener])

@@ -19,7 +19,7 @@ from app.edge import prices
 from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
 from app.edge.forwarding import address
-from app.edge.headers import forwarded, without_key
+from app.edge.headers import request_headers, without_key
 from app.edge.metrics import Metrics
 from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
@@ -145,7 +145,7 @@ class ModelSummarizer:
         path, fields = (ask.path, ask.opened.fields) if where.same else ("", {})
         way, body = where.form.question(where.name, text, where.output(most), path, where.model.quirks, fields)
         url, base_path, host = address(upstream.base_url)
-        headers = forwarded(
+        headers = request_headers(
             list(ask.headers) if where.own else [], host, len(body), True, upstream, Target(where.form.name), fresh=True
         )
         query = _query(ask.query, upstream.brings_credentials) if where.same else b""

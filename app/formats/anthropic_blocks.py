@@ -69,9 +69,8 @@ def assistant_pairs(blocks: list[Block]) -> tuple[tuple[Call, ...], tuple[Result
             clearable = isinstance(given, dict) and not block.get("toolset_name")
             calls.append(Call(ident, string(block.get("name")), ("content", at, "input"), json_size(given), clearable))
             caller = block.get("caller")
-            awaited = (
-                string(caller.get("tool_id")) if isinstance(caller, dict) else ""
-            )  # nothing without the code that made it
+            # Nothing without the code that made it.
+            awaited = string(caller.get("tool_id")) if isinstance(caller, dict) else ""
         elif kind.endswith("_tool_use") and ident not in closed:
             calls.append(
                 Call(ident, string(block.get("name")), ("content", at, "input"), json_size(block.get("input")), False)

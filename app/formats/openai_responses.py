@@ -118,14 +118,8 @@ class OpenAIResponses(Format):
         if role != "user":
             return Facts(role, stays=role == "system")
         content = item.get("content")
-        whole = (
-            content
-            if isinstance(content, str)
-            else _text(content)
-            if isinstance(content, list) and len(content) == 1
-            else ""
-        )
-        return Facts("user", opens_turn=True, note=is_note(whole))
+        alone = isinstance(content, str) or (isinstance(content, list) and len(content) == 1)
+        return Facts("user", opens_turn=True, note=alone and is_note(_text(content)))
 
     def parts(self, item: Any) -> Iterator[Part]:
         return parts_of(item)

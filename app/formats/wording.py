@@ -36,9 +36,8 @@ _SUMMARY_REQUESTS = (
     "Update the anchored summary",
     "First, reason in your scratchpad. Then, generate the <state_snapshot>",  # qwen-code and its kin
 )
-_SUMMARISER = (
-    "tasked with summarizing conversations"  # in the system prompts of such requests, Claude Code's and opencode's
-)
+# In the system prompts of such requests, Claude Code's and opencode's.
+_SUMMARISER = "tasked with summarizing conversations"
 
 
 def overflow(status: int, body: bytes) -> int | None:

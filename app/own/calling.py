@@ -55,11 +55,8 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
     def work() -> None:
         try:
             outcome: tuple[Callable[[Any], None], Any] = (future.set_result, function(*args))
-        except (
-            StopIteration,
-            GeneratorExit,
-            KeyboardInterrupt,
-        ) as fault:  # no future takes these, no loop survives the last
+        except (StopIteration, GeneratorExit, KeyboardInterrupt) as fault:
+            # No future takes these, no loop survives the last.
             outcome = (future.set_exception, Escaped(type(fault).__name__))
         except BaseException as fault:
             outcome = (future.set_exception, fault)

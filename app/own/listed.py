@@ -29,7 +29,7 @@ _WORDS = {
 }
 
 
-def listed(
+def plan_from_list(
     name: str, context: Context, places: Sequence[int], given: Sequence[Mapping[str, Any]], answer: Sequence[Any]
 ) -> Plan | None:
     """The plan that makes the conversation this list, None if it is that already. `places` are the positions of the messages that were

@@ -19,7 +19,7 @@ from app.core.view import Facts, View, origin
 from app.errors import NotCompactable, SummaryFailed, place_of
 from app.own.calling import Busy, Escaped, call
 from app.own.contract import CompactionContext, CompactionPlan, CompactionUsage, Message, Rendered
-from app.own.listed import listed
+from app.own.listed import plan_from_list
 from app.own.loading import NotLoadable, load
 from app.own.wrong import Wrong
 from app.ports import Recorder, Summary
@@ -177,7 +177,7 @@ class Talk:
         if answer is None:
             return None
         if isinstance(answer, list | tuple):
-            plan = listed(name, self.asked, self.places, self.context.messages, answer)
+            plan = plan_from_list(name, self.asked, self.places, self.context.messages, answer)
             return (plan, self.spent) if plan else None
         if not isinstance(answer, CompactionPlan):
             raise Wrong(

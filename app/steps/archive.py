@@ -126,7 +126,7 @@ class InStore:
         return await self._store.get_archive(archive_id)
 
 
-async def whole(store: Archives, archive: Archive) -> dict[str, Any]:
+async def full_document(store: Archives, archive: Archive) -> dict[str, Any]:
     """The archive's document with the items of all archives before it, oldest first, each item once."""
     document: dict[str, Any] = jsonspan.value(archive.document)
     items = {item["index"]: item for item in document["items"]}

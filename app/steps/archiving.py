@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from app.core.plan import left
+from app.core.plan import changed_items
 from app.ports import Archive, ArchiveSink, Recorder, SharedStore
 from app.request import Context
 from app.steps.archive import Draft, InStore, draft_archive, draft_of_result, usable
@@ -47,7 +47,7 @@ class Archivist:
         """Store what leaves. The address that it can be read at, "" if nobody told any; None: it could not be stored."""
         ask, before = context.ask, context.checkpoint.archive if context.checkpoint else ""
         # What a standing rule took out before is only archived once a checkpoint covers it: until then it comes with every request.
-        gone = left(context.unshaped or context.view, attempt.view)
+        gone = changed_items(context.unshaped or context.view, attempt.view)
         items = [(index, context.client.raws[index]) for index in gone if index < attempt.view.covered]
         record = await asyncio.to_thread(
             draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name

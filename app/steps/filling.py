@@ -65,19 +65,19 @@ class Filler:
         """The model's summary, with what the policy wants repeated verbatim as far as `room` (local tokens) allows. Raises SummaryFailed.
 
         `about` tells apart several summaries that reach as far (a strategy of the operator's may ask for any). Whoever calls this calls
-        `settled` in the end.
+        `release` in the end.
         """
         name = f"summary {context.ask.tenant} {context.ask.policy.name} {context.chain[covered - 1].hex()}{about}"
         context.flights.append(name)
         flight = self._flights.get(name)
         if flight is None:
             self._forget_finished()
-            flight = asyncio.create_task(self._fly(context, items, leaving, room, name))
-            flight.add_done_callback(partial(self._landed, name))
+            flight = asyncio.create_task(self._summarize_once(context, items, leaving, room, name))
+            flight.add_done_callback(partial(self._flight_done, name))
             self._flights[name] = flight
         return await asyncio.shield(flight)
 
-    async def settled(self, context: Context) -> None:
+    async def release(self, context: Context) -> None:
         """What came of this request's summaries is stored, or nothing will be: other replicas may go on."""
         for name in context.flights:
             flight = self._flights.get(name)
@@ -85,10 +85,10 @@ class Filler:
                 await self._leases.release(name)
         context.flights.clear()
 
-    async def alone(self, context: Context, what: str, covered: int) -> bool:
+    async def first_to_write(self, context: Context, what: str, covered: int) -> bool:
         """Wait until nobody else is writing `what` about the first `covered` items; False: it has been written meanwhile.
 
-        Ends with `settled`. Whoever has waited for long goes on all the same.
+        Ends with `release`. Whoever has waited for long goes on all the same.
         """
         name = f"{what} {context.ask.tenant} {context.chain[covered - 1].hex()}"
         try:
@@ -100,7 +100,9 @@ class Filler:
             context.flights.append(name)
         return first
 
-    async def _fly(self, context: Context, items: Sequence[Seen], leaving: int, room: int, name: str) -> Summary:
+    async def _summarize_once(
+        self, context: Context, items: Sequence[Seen], leaving: int, room: int, name: str
+    ) -> Summary:
         seconds = context.ask.policy.summary_timeout
         try:
             async with asyncio.timeout(seconds):
@@ -113,7 +115,7 @@ class Filler:
             raise SummaryFailed("timeout") from None
         return summary.with_appended(await asyncio.to_thread(_verbatim, context, items, summary.text, room))
 
-    def _landed(self, name: str, flight: asyncio.Task[Summary]) -> None:
+    def _flight_done(self, name: str, flight: asyncio.Task[Summary]) -> None:
         """A flight that failed is no use to anybody who comes later; one that nobody waits for may fail in silence."""
         if flight.cancelled() or flight.exception() is not None:
             self._flights.pop(name, None)

@@ -37,7 +37,7 @@ class Preparer:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._done: dict[str, int] = {}
 
-    def consider(self, context: Context) -> None:
+    def prepare_if_near(self, context: Context) -> None:
         """Begin to prepare, if this request is near enough to its trigger and nobody has."""
         policy = context.ask.policy
         threshold = policy.prepare_tokens(context.ask.model.context_window)
@@ -59,13 +59,13 @@ class Preparer:
                 attempt = await self._rewriter.attempt(context, draft)
                 if isinstance(attempt, str) or attempt.settled_elsewhere:
                     return
-                if draft and not await self._rewriter.alone(context, "preparation", attempt):
+                if draft and not await self._rewriter.first_to_write(context, "preparation", attempt):
                     return
                 if draft:
                     address = await self._archivist.archive(context, draft, attempt)
                     if address is None:
                         return
-                    draft, attempt = await self._rewriter.readdressed(context, attempt, draft, address)
+                    draft, attempt = await self._rewriter.with_address(context, attempt, draft, address)
                 await self._keeper.put_prepared(context, attempt, draft)
                 self._recorder.note("summary_prepared", strategy=attempt.strategy)
             if len(self._done) >= REMEMBERED:
@@ -76,9 +76,9 @@ class Preparer:
         except Exception as fault:
             self._recorder.fault("prepare", fault)
         finally:
-            await self._rewriter.settled(context)
+            await self._rewriter.release(context)
 
-    async def take(self, context: Context, level: int, limit: int) -> Attempt | None:
+    async def prepared(self, context: Context, level: int, limit: int) -> Attempt | None:
         """What was prepared for this conversation, if with it the request stays below `limit` tokens."""
         if context.ask.policy.prepare_threshold is None:
             return None
@@ -91,7 +91,7 @@ class Preparer:
         view = await self._standing.applied(context, found[0])
         return Attempt(view, (), level, prepared=found[1]) if context.counted.of(view) < limit else None
 
-    def drop(self, context: Context) -> None:
+    def cancel(self, context: Context) -> None:
         """What is being prepared for this conversation is of no use any more."""
         running = self._running.get(self._name(context))
         if running is not None:

@@ -98,7 +98,7 @@ class Rewriter:
             try:
                 return await self._filled(context, view, plan)
             except SummaryFailed as failure:
-                self._gave_up(context, failure)
+                self._no_summary(context, failure)
         if asks and context.ask.policy.summary_fallback == "pass":
             return None
         try:
@@ -121,7 +121,7 @@ class Rewriter:
         try:
             return await self._filled(context, view, plan)
         except SummaryFailed as failure:
-            self._gave_up(context, failure)
+            self._no_summary(context, failure)
         fallback = policy.summary_fallback
         if fallback == "pass":
             raise SummaryFailed("pass")
@@ -132,21 +132,21 @@ class Rewriter:
         instead = STRATEGIES[name].plan(view, replace(goal, combined_order=stages))
         return Step(fit_reasoning(context, view, instead, self._recorder), fell_back=True) if instead else None
 
-    def _gave_up(self, context: Context, failure: SummaryFailed) -> None:
+    def _no_summary(self, context: Context, failure: SummaryFailed) -> None:
         """Tell why there is no summary. Raises the failure where it means that there is something better."""
         if failure.reason == SETTLED:
             raise failure
         self._recorder.summary_failed(failure.reason, context.ask.policy.summary_fallback)
 
-    async def settled(self, context: Context) -> None:
+    async def release(self, context: Context) -> None:
         """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""
-        await self._filler.settled(context)
+        await self._filler.release(context)
 
-    async def alone(self, context: Context, what: str, attempt: Attempt) -> bool:
-        """Wait until nobody else archives and stores this attempt; False: somebody has. Ends with `settled`."""
-        return await self._filler.alone(context, what, attempt.view.covered)
+    async def first_to_write(self, context: Context, what: str, attempt: Attempt) -> bool:
+        """Wait until nobody else archives and stores this attempt; False: somebody has. Ends with `release`."""
+        return await self._filler.first_to_write(context, what, attempt.view.covered)
 
-    async def readdressed(
+    async def with_address(
         self, context: Context, attempt: Attempt, draft: Draft, address: str
     ) -> tuple[Draft | None, Attempt]:
         """The same attempt with what its notes say of the archive put right: where it is now, or nothing ("")."""

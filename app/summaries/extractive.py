@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from app.core.transcript import Seen
 from app.summaries.lines import lines_of
-from app.summaries.material import Material, most
+from app.summaries.material import Material, largest_fitting
 from app.summaries.record import RECORD, Stretch, stretches, written
 from app.summaries.requests import newest, requests_section
 
@@ -58,7 +58,7 @@ def condense(
     gone = frozenset(leaving)
     told = [stretch for at in sorted(gone) for stretch in stretches(history[at], at)]
     places = [Stretch("result", "", place.at, tuple(lines_of(place.text))) for place in cleared]
-    room = _at_most(
+    room = _capped(
         room, [*(part.text for at in gone for part in history[at].parts), *(place.text for place in cleared)], count
     )
     asked = [stretch for stretch in told if stretch.text]
@@ -91,10 +91,10 @@ def condense(
         condensed = shown(size)
         return sum(map(count, filter(None, (condensed.summary, *condensed.results))))
 
-    fitting = most(len(ranked), cost, room)
+    fitting = largest_fitting(len(ranked), cost, room)
     return shown(fitting) if fitting >= 0 else Condensed("", ("",) * len(places))
 
 
-def _at_most(room: int, texts: Sequence[str], count: Callable[[str], int]) -> int:
+def _capped(room: int, texts: Sequence[str], count: Callable[[str], int]) -> int:
     """No more room than the original took. Where it is far larger, that need not be counted."""
     return min(room, sum(map(count, texts))) if sum(map(len, texts)) <= 8 * room else room

@@ -124,7 +124,7 @@ class Material:
         return sum(self._count(self._lines[at]) + LINE for at in lines)
 
 
-def most(size: int, cost: Callable[[int], int], room: int) -> int:
+def largest_fitting(size: int, cost: Callable[[int], int], room: int) -> int:
     """The number of ranked lines, of `size`, that fits into `room` tokens, nearly the largest; -1 if not even none does.
 
     `cost` tells what so many lines take as written: asked a dozen times at most, by interpolation and by halving in turn.

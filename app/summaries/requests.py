@@ -41,8 +41,7 @@ def requests_of(item: Seen) -> list[str]:
 
 def newest(texts: Sequence[str], tokens: int, count: Callable[[str], int]) -> list[int]:
     """Indices, ascending, of the texts to keep: the newest that fit; one that is too long for what is left does not bar older ones. The
-    same
-    text twice is kept once, where it stands last."""
+    same text twice is kept once, where it stands last."""
     chosen: list[int] = []
     seen: set[str] = set()
     for at in range(len(texts) - 1, -1, -1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from app.core.transcript import Seen
-from app.summaries.material import Material, most
+from app.summaries.material import Material, largest_fitting
 from app.summaries.record import VALUES, stretches
 
 
@@ -25,5 +25,5 @@ def kept_values(items: Sequence[Seen], tokens: int, count: Callable[[str], int])
         lines = [f" {line}" for lines in material.lines_of(ranked[:size]) for line in lines]
         return "\n".join([VALUES, *lines])
 
-    fitting = most(len(ranked), lambda size: count(shown(size)), tokens)
+    fitting = largest_fitting(len(ranked), lambda size: count(shown(size)), tokens)
     return shown(fitting) if fitting > 0 else ""

@@ -59,6 +59,6 @@ async def test_what_is_far_off_misses_the_bar(
 
 
 def test_the_bench_is_told_all_that_a_recorder_is() -> None:
-    from estimates import Silent
+    from estimates import NullRecorder
 
-    assert {name for name in vars(Recorder) if not name.startswith("_")} <= set(dir(Silent))
+    assert {name for name in vars(Recorder) if not name.startswith("_")} <= set(dir(NullRecorder))

@@ -23,7 +23,7 @@ from app.formats import FORMATS
 from app.formats.reading import open_body
 from app.request import Outcome
 from app.settings import Policy
-from app.steps.archive import whole
+from app.steps.archive import full_document
 from app.strategies import STRATEGIES
 from tests.contract.scripts import FIELDS, QUIRKS, WRITERS, Item, few, script
 from tests.story import House, Talk, policy
@@ -145,7 +145,7 @@ class Client:
         gone = [at for at, raw in enumerate(history(self.form, talk.body)) if not sent[raw]]
         if not gone:
             return
-        found = await whole(self.house.store, await self.house.archive(outcome))
+        found = await full_document(self.house.store, await self.house.archive(outcome))
         there = {item["index"]: item["item"] for item in found["items"]}
         for at in gone:
             assert there[at] == talk.items[at]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from app.core import jsonspan
 from app.core.jsonspan import Slice
-from app.core.plan import Checkpoint, Clear, Plan, apply, checkpoint_of, leads, left, replay
+from app.core.plan import Checkpoint, Clear, Plan, apply, changed_items, checkpoint_of, leads, replay
 from app.core.view import Clearing, Edited, Entry, Facts, Note, Piece, View, origin, raw_bytes
 from tests.items import answers, ask, note, rule, says
 
@@ -150,17 +150,17 @@ def test_new_items_and_old_ones_may_stand_in_a_cuts_place() -> None:
     after = applied(own, own, Plan("t", 0, 6, instead=(1, made, 4), bare=(4,)), b"")
     assert after.pieces == [1, made, Edited(4, bare=True), 6, 7, 8]
     assert after.covered == 6
-    assert left(own, after) == [0, 2, 3, 4, 5]
+    assert changed_items(own, after) == [0, 2, 3, 4, 5]
     assert replay(own, stored(after), rewrite, read).pieces == after.pieces
 
 
 def test_what_left_is_told_once() -> None:
     own = client(*TALK)
     once = applied(own, own, Plan("t", clear=(Clear(2, 0),)))
-    assert left(own, once) == [2]
+    assert changed_items(own, once) == [2]
     twice = applied(own, once, Plan("t", 0, 4, "omitted", clear=(Clear(6, 0),)))
-    assert left(once, twice) == [0, 1, 2, 3, 6]
-    assert left(twice, applied(own, twice, Plan("t", 0, 2, "omitted"))) == [4]
+    assert changed_items(once, twice) == [0, 1, 2, 3, 6]
+    assert changed_items(twice, applied(own, twice, Plan("t", 0, 2, "omitted"))) == [4]
 
 
 # Storing
@@ -306,7 +306,7 @@ def test_kept_items_keep_their_bytes_and_their_order(seed: int) -> None:
     gone = set(range(len(own))) - set(origins)
     assert after.covered >= max((index + 1 for index in gone), default=0)
     assert all(origin(after.pieces[at]) < after.covered for at in touched)
-    assert set(left(own, after)) == gone | {origin(after.pieces[at]) for at in touched} - {-1}
+    assert set(changed_items(own, after)) == gone | {origin(after.pieces[at]) for at in touched} - {-1}
 
 
 def test_facts_are_read_from_what_is_forwarded() -> None:

@@ -7,7 +7,7 @@ import inspect
 import httpx
 import pytest
 
-from app.edge.forwarding import address, failure
+from app.edge.forwarding import address, upstream_failure
 
 ALL = [
     error
@@ -18,7 +18,7 @@ ALL = [
 
 @pytest.mark.parametrize("error", ALL)
 def test_every_failure_has_a_code_and_names_the_host(error: type[httpx.TransportError]) -> None:
-    failed = failure(error("what went wrong"), "provider.test:8000")
+    failed = upstream_failure(error("what went wrong"), "provider.test:8000")
     assert "provider.test:8000" in str(failed)
     assert failed.code.replace("_", "").isalpha()
     assert failed.status in (400, 502, 503, 504)
@@ -41,16 +41,16 @@ def test_every_failure_has_a_code_and_names_the_host(error: type[httpx.Transport
     ],
 )
 def test_failures(error: type[httpx.TransportError], status: int, code: str) -> None:
-    failed = failure(error("what went wrong"), "provider.test")
+    failed = upstream_failure(error("what went wrong"), "provider.test")
     assert (failed.status, failed.code) == (status, code)
 
 
 def test_what_went_wrong_in_connecting_is_told() -> None:
     """An operator has to know that it is the certificate; the texts come from `app.edge.upstream.faults` and hold no secret."""
     assert "certificate" in str(
-        failure(httpx.ConnectError("the TLS certificate of a:443 is not trusted: self-signed"), "a")
+        upstream_failure(httpx.ConnectError("the TLS certificate of a:443 is not trusted: self-signed"), "a")
     )
-    assert str(failure(httpx.ConnectError("could not connect to a:443: Connection refused"), "a")) == (
+    assert str(upstream_failure(httpx.ConnectError("could not connect to a:443: Connection refused"), "a")) == (
         "Could not connect to a:443: Connection refused."
     )
 

@@ -13,8 +13,8 @@ from app.edge.headers import (
     Pair,
     credentials,
     credentials_hash,
-    forwarded,
-    returned,
+    request_headers,
+    response_headers,
     session_name,
     without_key,
 )
@@ -37,7 +37,7 @@ HOP = {
 def sent(
     *raw: Pair, length: int | None = None, drop_coding: bool = False, upstream: Upstream = OPEN, **more: object
 ) -> list[Pair]:
-    pairs = forwarded(list(raw), b"provider.test", length, drop_coding, upstream, None, **more)  # type: ignore[arg-type]
+    pairs = request_headers(list(raw), b"provider.test", length, drop_coding, upstream, None, **more)  # type: ignore[arg-type]
     assert pairs[0] == (b"host", b"provider.test")
     return pairs[1:]
 
@@ -47,7 +47,7 @@ def sent(
 def test_everything_but_hop_by_hop_headers_passes_in_order_both_ways(raw: list[Pair]) -> None:
     kept = [pair for pair in raw if pair[0] not in HOP]
     assert sent(*raw) == kept
-    given_back = returned(raw, 200, TOLD)
+    given_back = response_headers(raw, 200, TOLD)
     assert [pair for pair in given_back if pair[0] not in (b"x-accel-buffering", b"cache-control")] == [
         pair for pair in kept if pair[0] not in (b"x-accel-buffering", b"cache-control")
     ] + TOLD
@@ -58,7 +58,7 @@ def test_everything_but_hop_by_hop_headers_passes_in_order_both_ways(raw: list[P
 def test_what_connection_names_stays_here(named: list[bytes], comma: bytes) -> None:
     raw = [(b"connection", comma.join(name.upper() for name in named)), *((name, b"v") for name in named)]
     assert sent(*raw) == []
-    assert returned(raw, 200, []) == []
+    assert response_headers(raw, 200, []) == []
 
 
 def test_length_is_told_once_and_last() -> None:
@@ -86,7 +86,9 @@ def test_beta_is_taken_out_of_the_clients_own() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_injected_key_stands_where_the_format_wants_it(form: str) -> None:
-    pairs = forwarded([(b"authorization", b"Bearer c"), (b"x-api-key", b"c")], b"h", None, False, KEYED, Target(form))
+    pairs = request_headers(
+        [(b"authorization", b"Bearer c"), (b"x-api-key", b"c")], b"h", None, False, KEYED, Target(form)
+    )
     name = {"anthropic-messages": b"x-api-key", "gemini": b"x-goog-api-key"}.get(form, b"authorization")
     assert pairs == [(b"host", b"h"), (name, b"Bearer sk-own" if name == b"authorization" else b"sk-own")]
 
@@ -105,7 +107,7 @@ def test_request_of_our_own_leaves_out_what_belongs_to_the_clients_one() -> None
         (b"authorization", b"Bearer c"), (b"accept", b"text/event-stream"), (b"accept-encoding", b"br"), (b"idempotency-key", b"1"),
         (b"x-stainless-retry-count", b"2"), (b"anthropic-beta", b"b"), (b"content-type", b"text/plain"), (b"content-encoding", b"gzip"),
     ]  # fmt: skip
-    pairs = forwarded(raw, b"h", 3, True, OPEN, Target("anthropic-messages"), fresh=True)
+    pairs = request_headers(raw, b"h", 3, True, OPEN, Target("anthropic-messages"), fresh=True)
     assert pairs == [
         (b"host", b"h"), (b"authorization", b"Bearer c"), (b"anthropic-beta", b"b"), (b"content-type", b"application/json"),
         (b"anthropic-version", b"2023-06-01"), (b"content-length", b"3"),
@@ -114,7 +116,7 @@ def test_request_of_our_own_leaves_out_what_belongs_to_the_clients_one() -> None
 
 def test_another_body_goes_under_another_idempotency_key() -> None:
     raw = [(b"idempotency-key", b"mine"), (b"x-stainless-retry-count", b"1"), (b"x-request-id", b"r")]
-    first, second, again = (forwarded(raw, b"h", 3, True, OPEN, None, attempt=attempt) for attempt in (1, 2, 2))
+    first, second, again = (request_headers(raw, b"h", 3, True, OPEN, None, attempt=attempt) for attempt in (1, 2, 2))
     assert (b"idempotency-key", b"mine") in first
     assert (b"idempotency-key", b"mine-2") in second
     assert [pair for pair in first if pair not in second] == [(b"idempotency-key", b"mine")]
@@ -123,8 +125,8 @@ def test_another_body_goes_under_another_idempotency_key() -> None:
 
 @pytest.mark.parametrize("status", [204, 304])
 def test_answer_without_a_body_has_no_length(status: int) -> None:
-    assert returned([(b"Content-Length", b"9"), (b"ETag", b"x")], status, TOLD) == [(b"etag", b"x"), *TOLD]
-    assert returned([(b"Content-Length", b"9")], 200, TOLD) == [(b"content-length", b"9"), *TOLD]
+    assert response_headers([(b"Content-Length", b"9"), (b"ETag", b"x")], status, TOLD) == [(b"etag", b"x"), *TOLD]
+    assert response_headers([(b"Content-Length", b"9")], 200, TOLD) == [(b"content-length", b"9"), *TOLD]
 
 
 def test_headers_are_a_mapping_of_first_values() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.edge.replay import Bill, played, requests_of
+from app.edge.replay import Bill, replay_bodies, requests_of
 from app.formats import FORMATS
 from app.settings import Settings
 from tests.edge.talks import Talk
@@ -35,7 +35,7 @@ async def test_a_body_in_which_the_model_spoke_last_asks_for_that_no_more() -> N
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_session_is_compacted_and_then_replayed(form: str) -> None:
     body = Talk(form).ask("Read.").rounds(12).body
-    rows, total = await played(SETTINGS, [(PATHS[form], json.dumps(body).encode())], None)
+    rows, total = await replay_bodies(SETTINGS, [(PATHS[form], json.dumps(body).encode())], None)
     assert (len(rows), total["requests"]) == (13, 13)
     results = [row["outcome"] for row in rows]
     first = results.index("compacted")
@@ -52,10 +52,10 @@ async def test_a_session_is_compacted_and_then_replayed(form: str) -> None:
 async def test_saved_bodies_are_played_as_they_are() -> None:
     bodies = [Talk("openai-chat").ask("Read.").rounds(number).body for number in (2, 9, 9)]
     given = [(PATHS["openai-chat"], json.dumps(body).encode()) for body in bodies]
-    rows, total = await played(SETTINGS, given, "low")
+    rows, total = await replay_bodies(SETTINGS, given, "low")
     assert [row["outcome"] for row in rows] == ["passed", "compacted", "replayed"]
     assert rows[2]["cached"] == 1.0
-    rows, total = await played(SETTINGS, given, "never")
+    rows, total = await replay_bodies(SETTINGS, given, "never")
     assert [row["outcome"] for row in rows] == ["passed"] * 3
     assert (total["compactions"], total["prefix_breaks"]) == (0, 0)
 
@@ -69,7 +69,7 @@ async def test_saved_bodies_are_played_as_they_are() -> None:
     ],
 )
 async def test_what_would_not_be_looked_at_is_told(path: str, body: bytes, policy: str | None, told: str) -> None:
-    rows, total = await played(SETTINGS, [(path, body)], policy)
+    rows, total = await replay_bodies(SETTINGS, [(path, body)], policy)
     assert rows == []
     assert told in total["not_looked_at"]
 

@@ -415,13 +415,13 @@ def test_a_worker_that_keeps_dying_is_tried_ever_later(monkeypatch: pytest.Monke
 
     worker = server._Worker(start)  # type: ignore[arg-type]
     while len(starts) < 9:
-        worker.look_after()
+        worker.replace_if_dead()
         clock += 0.25
     waits = [after - before for before, after in itertools.pairwise(starts)]
     assert waits[:4] == pytest.approx([0.5, 1, 2, 4], abs=0.3)
     assert waits[-1] == pytest.approx(server.LONGEST_WAIT, abs=0.3)
     clock += server.SHORT_LIFE
-    worker.look_after()
+    worker.replace_if_dead()
     assert worker.failures == 0
 
 

@@ -102,7 +102,7 @@ async def harness(**options: Any) -> AsyncIterator[Harness]:
         main.Upstream = upstream  # type: ignore[misc]
         memory.settle = settle
     yield Harness(app, provider)
-    await app.relay.settled()
+    await app.relay.finish_background()
 
 
 class Harness:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from app.edge.stores.memory import MemoryStore
-from app.steps.archive import whole
+from app.steps.archive import full_document
 from tests.edge.talks import MODELS, Talk, texts
 from tests.edge.wire import Answer, Running, compactd, configured, request
 from tests.story import House, policy
@@ -134,11 +134,11 @@ async def test_reading_an_archive_never_follows_a_link_into_anothers() -> None:
     theirs = await first.archive(await first.decide(talk, rules, tenant="theirs"))
     mine = await second.archive(await second.decide(talk, rules, tenant="mine"))
     forged = replace(mine, previous=theirs.id)
-    own = {item["index"] for item in (await whole(store, mine))["items"]}
-    assert {item["index"] for item in (await whole(store, forged))["items"]} == own
+    own = {item["index"] for item in (await full_document(store, mine))["items"]}
+    assert {item["index"] for item in (await full_document(store, forged))["items"]} == own
     assert forged.previous
     linked = replace(mine, previous=theirs.id, tenant="theirs", document=b'{"items": []}')
-    assert (await whole(store, linked))["items"], "the link would have been followed for its owner"
+    assert (await full_document(store, linked))["items"], "the link would have been followed for its owner"
 
 
 async def test_leases_are_named_by_tenant() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from app.edge.stores.memory import MemoryStore
 from app.ports import Archive
-from app.steps.archive import Draft, address_of, draft_archive, draft_of_result, id_in, sanitised, whole
+from app.steps.archive import Draft, address_of, draft_archive, draft_of_result, full_document, id_in, sanitised
 from tests.story import BASE, House, Talk, policy, words
 
 CHAIN = [b"1" * 16, b"2" * 16]
@@ -99,7 +99,7 @@ async def test_reading_gives_the_whole_chain_in_order() -> None:
     third = made(3, [2], link(second))
     for archive in (first, second, third):
         await store.put_archive(archive)
-    document = await whole(store, third)
+    document = await full_document(store, third)
     assert [(item["index"], item["item"]["from"]) for item in document["items"]] == [(0, 1), (1, 2), (2, 3), (4, 2)]
     assert document["id"] == third.id
 
@@ -109,7 +109,7 @@ async def test_a_chain_ends_where_a_link_is_gone_or_somebody_elses() -> None:
     theirs = made(1, [0], "", tenant="u")
     await store.put_archive(theirs)
     for previous in (link(theirs), "http://x/compactd/archives/gone/1", ""):
-        assert len((await whole(store, made(2, [3], previous)))["items"]) == 1
+        assert len((await full_document(store, made(2, [3], previous)))["items"]) == 1
 
 
 async def test_a_chain_that_bites_its_tail_ends() -> None:
@@ -118,7 +118,7 @@ async def test_a_chain_that_bites_its_tail_ends() -> None:
     second = made(2, [1], link(first))
     await store.put_archive(Archive(first.id, "", "t", "s", 0.0, second.id, first.document))
     await store.put_archive(second)
-    assert len((await whole(store, second))["items"]) == 2
+    assert len((await full_document(store, second))["items"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_every_item_that_left_is_in_it(rules: Any) -> None:
         kept = {json.dumps(item) for item in json.loads(outcome.body)["messages"]}
         gone = [item for item in talk.items if json.dumps(item) not in kept]
         if gone:
-            found = await whole(house.store, await house.archive(outcome))
+            found = await full_document(house.store, await house.archive(outcome))
             there = {item["index"]: item["item"] for item in found["items"]}
             assert all(there[talk.items.index(item)] == item for item in gone)
             assert all(talk.items[index] == item for index, item in there.items())

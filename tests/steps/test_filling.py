@@ -398,7 +398,7 @@ async def test_without_a_store_a_process_still_asks_once(tmp_path: Path) -> None
         writer.jobs.clear()
         filler = Filler(writer, NoLeases())
         said = await asyncio.gather(*(filler.asked(context, [], 100, 5, 100) for _ in range(3)))
-        await filler.settled(context)
+        await filler.release(context)
     assert len(writer.jobs) == 1
     assert [summary.text for summary in said] == ["They spoke of the harbour. (call 1)"] * 3
 

@@ -11,7 +11,7 @@ from app.edge.stores.memory import MemoryStore
 from app.errors import SummaryFailed
 from app.ports import StoredCheckpoint, Summary, SummaryJob
 from app.settings import Policy
-from app.steps.archive import whole
+from app.steps.archive import full_document
 from tests.story import House, Talk, policy, sent, texts, words
 
 
@@ -73,7 +73,7 @@ async def test_its_archive_and_its_cost_are_kept() -> None:
     await house.decide(asked, prepares(), session="s")
     await settled(house)
     outcome = await house.decide(grow(asked, 2), prepares(), session="s")
-    document = await whole(store, await house.archive(outcome))
+    document = await full_document(store, await house.archive(outcome))
     assert [item["item"] for item in document["items"]] == asked.items[:10]
     session = await store.get_session("s")
     assert session is not None

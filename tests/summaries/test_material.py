@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.summaries.material import TRIES, Material, most
+from app.summaries.material import TRIES, Material, largest_fitting
 from app.summaries.record import Stretch
 from tests.summaries.conversations import count
 
@@ -72,19 +72,19 @@ def test_most_finds_what_fits(costs: list[int], room: int) -> None:
         asked += 1
         return 5 + sum(costs[:size])
 
-    found = most(len(costs), cost, room)
+    found = largest_fitting(len(costs), cost, room)
     assert asked <= TRIES + 2
     assert found == -1 if room < 5 else 5 + sum(costs[:found]) <= room
 
 
 def test_most_uses_the_room() -> None:
     cost: Callable[[int], int] = lambda size: size * 10  # noqa: E731
-    assert most(1_000, cost, 5_000) in range(490, 501)
-    assert most(10, cost, 5_000) == 10
+    assert largest_fitting(1_000, cost, 5_000) in range(490, 501)
+    assert largest_fitting(10, cost, 5_000) == 10
 
 
 def test_most_uses_the_room_though_the_first_lines_take_most_of_it() -> None:
     """As ranked lines do: the long ones come first, and a guess by the average would creep."""
     costs = [1_000] * 50 + [2] * 1_800
-    found = most(len(costs), lambda size: sum(costs[:size]), 50_500)
+    found = largest_fitting(len(costs), lambda size: sum(costs[:size]), 50_500)
     assert 0.95 * 50_500 < sum(costs[:found]) <= 50_500

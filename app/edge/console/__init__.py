@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 
-from app.edge.access import admitted
+from app.edge.access import admin_denial
 from app.edge.headers import Headers
 from app.settings import Settings
 
@@ -40,7 +40,7 @@ def console(settings: Callable[[], Settings]) -> APIRouter:
 
     @router.get("/compactd/")
     async def page(request: Request) -> Response:
-        denied = admitted(settings(), Headers(request.scope["headers"]))
+        denied = admin_denial(settings(), Headers(request.scope["headers"]))
         if denied is not None and denied.status == 403:
             return Response(denied.detail, 403, media_type="text/plain; charset=utf-8")
         headers = {name.decode(): value.decode() for name, value in denied.headers} if denied else {}

@@ -15,9 +15,8 @@ import httpx
 from app.edge.upstream.connection import Connection
 from app.edge.upstream.framing import LAST_CHUNK, Message, chunk
 
-JOINED = (
-    262144  # a body of up to so many bytes is written together with its head: one copy is cheaper than a second write
-)
+# A body of up to so many bytes is written together with its head: one copy is cheaper than a second write.
+JOINED = 262144
 SLICE = 262144  # bytes of a larger one handed to the transport at a time
 
 

@@ -26,7 +26,7 @@ from app.errors import StoreFailed
 from app.ports import Archive, ArchiveSink
 from app.request import Outcome
 from app.steps import archiving
-from app.steps.archive import whole
+from app.steps.archive import full_document
 from tests.edge.wire import compactd, configured, request, until
 from tests.story import BASE, House, Talk, policy, sent, texts, words
 
@@ -146,7 +146,7 @@ async def test_a_compaction_is_read_back_by_its_address(
     found = await opened().get_archive(id_of(second))
     assert found is not None
     assert second.archive == f"{BASE}/compactd/archives/{found.id}/{found.capability}"
-    document = await whole(opened(), found)
+    document = await full_document(opened(), found)
     assert [entry["item"] for entry in document["items"]] == talk.items[:-1]
     assert house.witness.archives == [(opened().name, "ok")] * 2
 
