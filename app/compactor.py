@@ -20,7 +20,9 @@ from app.steps import counting
 from app.steps.archiving import Archivist
 from app.steps.attempt import Attempt
 from app.steps.eligibility import ineligible, least_tokens, trigger_tokens
+from app.steps.filling import Filler
 from app.steps.keeping import Keeper
+from app.steps.leasing import Leasing
 from app.steps.outcomes import outcome_of, passed_uncounted, upstream_body
 from app.steps.preparing import Preparer
 from app.steps.rewriting import Rewriter
@@ -47,8 +49,9 @@ class Compactor:
         self._keeper = Keeper(store, recorder)
         self._archivist = Archivist(store, recorder, public_base, archives)
         self._standing = StandingRules(self._archivist)
-        self._rewriter = Rewriter(summarizer, self._keeper, recorder)
-        self._preparer = Preparer(self._rewriter, self._keeper, self._archivist, self._standing, recorder)
+        self._filler = Filler(summarizer, Leasing(store, self._keeper.has_moved_on))
+        self._rewriter = Rewriter(self._filler, self._keeper, recorder)
+        self._preparer = Preparer(self._rewriter, self._filler, self._keeper, self._archivist, self._standing, recorder)
         self._running: set[asyncio.Task[Outcome]] = set()
 
     async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
@@ -130,7 +133,7 @@ class Compactor:
         try:
             return await self._compacted(context, trigger)
         finally:
-            await self._rewriter.release(context)
+            await self._filler.release(context)
 
     async def _compacted(self, context: Context, trigger: int) -> Outcome:
         """Plan, fill, apply, gate, archive, save; or take what was prepared."""
@@ -148,8 +151,9 @@ class Compactor:
             span.tell(reason=attempt if isinstance(attempt, str) else "threshold")
         if isinstance(attempt, str):
             return outcome_of(context, attempt)
+        covered = attempt.view.covered
         if attempt.settled_elsewhere or (
-            draft and not await self._rewriter.first_to_write(context, "compaction", attempt)
+            draft and not await self._filler.first_to_write(context, "compaction", covered)
         ):
             return await self._decide(context.ask, again=True)
         if draft:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 from app.core import jsonspan, rules, tokens
 from app.core.plan import Plan, leads
@@ -26,18 +26,15 @@ from app.ports import Recorder, Summary
 from app.request import Context
 from app.settings import EXTRACTIVE
 from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
+from app.steps.keeping import Keeper
 from app.strategies.base import Goal
 from app.strategies.stretch import longest, says_something
 
 REASON = "own_strategy_failed"
 
 
-class Spending(Protocol):
-    async def spent(self, context: Context, summaries: Sequence[Summary]) -> None: ...
-
-
 class OwnStrategy:
-    def __init__(self, filler: Filler, keeper: Spending, recorder: Recorder) -> None:
+    def __init__(self, filler: Filler, keeper: Keeper, recorder: Recorder) -> None:
         self._filler = filler
         self._keeper = keeper
         self._recorder = recorder

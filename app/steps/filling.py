@@ -18,7 +18,7 @@ from app.core.view import Edited, Facts, View, origin
 from app.errors import SummaryFailed
 from app.ports import Summarizer, Summary, SummaryJob
 from app.request import Context
-from app.steps.leasing import LeaseStore, Leasing
+from app.steps.leasing import Leasing
 from app.summaries.extractive import Cleared, Condensed, condense
 from app.summaries.requests import kept_requests
 from app.summaries.values import kept_values
@@ -36,9 +36,9 @@ FINISHED_KEPT = 256
 
 
 class Filler:
-    def __init__(self, summarizer: Summarizer, store: LeaseStore) -> None:
+    def __init__(self, summarizer: Summarizer, leases: Leasing) -> None:
         self._summarizer = summarizer
-        self._leases = Leasing(store)
+        self._leases = leases
         self._flights: dict[str, asyncio.Task[Summary]] = {}
 
     async def extracted(self, context: Context, items: Sequence[Seen], room: int) -> Summary:

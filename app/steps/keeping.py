@@ -117,15 +117,6 @@ class Keeper:
         stored = (await self._store.lookup(space, context.chain, context.session)).checkpoint
         return stored is not None and stored.depth > known and _read(stored) is not None
 
-    async def acquire(self, name: str, seconds: float) -> str | None:
-        return await self._store.acquire(name, seconds)
-
-    async def renew(self, name: str, token: str, seconds: float) -> bool:
-        return await self._store.renew(name, token, seconds)
-
-    async def release(self, name: str, token: str) -> None:
-        await self._store.release(name, token)
-
     # A new compaction
 
     async def save(self, context: Context, attempt: Attempt, draft: Draft | None) -> View:

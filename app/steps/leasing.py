@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from app.errors import StoreFailed
+from app.ports import Store
 from app.request import Context
 
 LEASE_SECONDS = 5.0
@@ -20,21 +21,12 @@ FIRST_POLL, POLL_SECONDS = 0.02, 0.1
 """How often those who wait look again, at first and later."""
 
 
-class LeaseStore(Protocol):
-    """The part of the keeper that leases need."""
-
-    async def acquire(self, name: str, seconds: float) -> str | None: ...
-
-    async def renew(self, name: str, token: str, seconds: float) -> bool: ...
-
-    async def release(self, name: str, token: str) -> None: ...
-
-    async def has_moved_on(self, context: Context) -> bool: ...
-
-
 class Leasing:
-    def __init__(self, store: LeaseStore) -> None:
+    """`has_moved_on` says whether somebody has done meanwhile what a request is after; like the store, it may raise StoreFailed."""
+
+    def __init__(self, store: Store, has_moved_on: Callable[[Context], Awaitable[bool]]) -> None:
         self._store = store
+        self._has_moved_on = has_moved_on
         self._held: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     async def hold(self, context: Context, name: str, longest: float) -> bool:
@@ -43,13 +35,13 @@ class Leasing:
         with contextlib.suppress(StoreFailed):
             pause = FIRST_POLL
             while (token := await self._store.acquire(name, LEASE_SECONDS)) is None:
-                if await self._store.has_moved_on(context):
+                if await self._has_moved_on(context):
                     return False
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, POLL_SECONDS)
             self._held[name] = token, asyncio.create_task(self._keep(name, token, time.monotonic() + longest))
             # Its last holder may have finished between our look into the store and now.
-            if await self._store.has_moved_on(context):
+            if await self._has_moved_on(context):
                 await self.release(name)
                 return False
         return True

@@ -16,6 +16,7 @@ from app.request import Context
 from app.settings import EXTRACTIVE
 from app.steps.archiving import Archivist
 from app.steps.attempt import Attempt
+from app.steps.filling import Filler
 from app.steps.keeping import Keeper
 from app.steps.rewriting import Rewriter
 from app.steps.standing import StandingRules
@@ -27,9 +28,16 @@ REMEMBERED = 4_096
 
 class Preparer:
     def __init__(
-        self, rewriter: Rewriter, keeper: Keeper, archivist: Archivist, standing: StandingRules, recorder: Recorder
+        self,
+        rewriter: Rewriter,
+        filler: Filler,
+        keeper: Keeper,
+        archivist: Archivist,
+        standing: StandingRules,
+        recorder: Recorder,
     ) -> None:
         self._rewriter = rewriter
+        self._filler = filler
         self._keeper = keeper
         self._archivist = archivist
         self._standing = standing
@@ -59,7 +67,7 @@ class Preparer:
                 attempt = await self._rewriter.attempt(context, draft)
                 if isinstance(attempt, str) or attempt.settled_elsewhere:
                     return
-                if draft and not await self._rewriter.first_to_write(context, "preparation", attempt):
+                if draft and not await self._filler.first_to_write(context, "preparation", attempt.view.covered):
                     return
                 if draft:
                     address = await self._archivist.archive(context, draft, attempt)
@@ -76,7 +84,7 @@ class Preparer:
         except Exception as fault:
             self._recorder.fault("prepare", fault)
         finally:
-            await self._rewriter.release(context)
+            await self._filler.release(context)
 
     async def prepared(self, context: Context, level: int, limit: int) -> Attempt | None:
         """What was prepared for this conversation, if with it the request stays below `limit` tokens."""

@@ -14,7 +14,7 @@ from app.core.plan import Clear, Plan, apply, leads
 from app.core.view import View, origin
 from app.errors import NotCompactable, SummaryFailed
 from app.own.strategy import OwnStrategy
-from app.ports import Recorder, Summarizer
+from app.ports import Recorder
 from app.request import Context
 from app.settings import EXTRACTIVE
 from app.steps import counting
@@ -39,9 +39,9 @@ MODELLESS = frozenset({"sliding_window", "tool_result_clearing"})
 
 
 class Rewriter:
-    def __init__(self, summarizer: Summarizer, keeper: Keeper, recorder: Recorder) -> None:
-        self._filler = Filler(summarizer, keeper)
-        self._own = OwnStrategy(self._filler, keeper, recorder)
+    def __init__(self, filler: Filler, keeper: Keeper, recorder: Recorder) -> None:
+        self._filler = filler
+        self._own = OwnStrategy(filler, keeper, recorder)
         self._keeper = keeper
         self._recorder = recorder
 
@@ -137,14 +137,6 @@ class Rewriter:
         if failure.reason == SETTLED:
             raise failure
         self._recorder.summary_failed(failure.reason, context.ask.policy.summary_fallback)
-
-    async def release(self, context: Context) -> None:
-        """The request's compaction is stored, or there will be none: other replicas need not wait for it any more."""
-        await self._filler.release(context)
-
-    async def first_to_write(self, context: Context, what: str, attempt: Attempt) -> bool:
-        """Wait until nobody else archives and stores this attempt; False: somebody has. Ends with `release`."""
-        return await self._filler.first_to_write(context, what, attempt.view.covered)
 
     async def with_address(
         self, context: Context, attempt: Attempt, draft: Draft, address: str

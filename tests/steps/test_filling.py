@@ -24,6 +24,7 @@ from app.registry import Model
 from app.request import Ask, Context, Outcome
 from app.settings import Policy
 from app.steps.filling import Filler
+from app.steps.leasing import Leasing
 
 TURN = "Tell me about the harbour, the ships that come and go, and who pays for all of it. " * 8
 FAILURES = [
@@ -275,7 +276,7 @@ async def test_one_that_gives_up_waiting_takes_nothing_from_the_others(tmp_path:
         assert outcome.context is not None
         writer.jobs.clear()
         writer.go.clear()
-        filler = Filler(writer, NoLeases())
+        filler = Filler(writer, no_leases())
         first, second = (asyncio.create_task(filler.asked(outcome.context, [], 100, 5, 100)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
@@ -389,6 +390,11 @@ class NoLeases:
         raise StoreFailed
 
 
+def no_leases() -> Leasing:
+    store: Any = NoLeases()
+    return Leasing(store, store.has_moved_on)
+
+
 async def test_without_a_store_a_process_still_asks_once(tmp_path: Path) -> None:
     writer = Writer()
     async with house("memory", tmp_path, writer) as made:
@@ -396,7 +402,7 @@ async def test_without_a_store_a_process_still_asks_once(tmp_path: Path) -> None
         assert outcome.context is not None
         context = outcome.context
         writer.jobs.clear()
-        filler = Filler(writer, NoLeases())
+        filler = Filler(writer, no_leases())
         said = await asyncio.gather(*(filler.asked(context, [], 100, 5, 100) for _ in range(3)))
         await filler.release(context)
     assert len(writer.jobs) == 1
@@ -463,7 +469,7 @@ async def test_what_is_repeated_verbatim_keeps_to_the_room_that_is_left(room: in
         outcome = await made.replica().decide(ask(policy(keep_user_messages=2_000, keep_values=500)))
         assert outcome.context is not None
         items = writer.jobs[0].items
-        summary = await Filler(writer, NoLeases()).asked(outcome.context, items, 2_000, 5, room)
+        summary = await Filler(writer, no_leases()).asked(outcome.context, items, 2_000, 5, room)
     assert summary.text.startswith("They spoke of the harbour.")
     assert tokens.count(summary.text, "o200k_base") <= max(room, 20)
     assert ("Tell me about the harbour" in summary.text) == (room > 1_000)

@@ -183,7 +183,7 @@ class Odd:
 @pytest.mark.parametrize("fails", ["acquire", "renew", "release", "has_moved_on"])
 async def test_a_store_that_fails_lets_everybody_go_on(fails: str) -> None:
     store = Odd(fails)
-    leases = leasing.Leasing(store)
+    leases = leasing.Leasing(store, store.has_moved_on)  # type: ignore[arg-type]
     context: Any = None
     assert await leases.hold(context, "name", 60)
     await asyncio.sleep(BRIEF)
@@ -198,7 +198,7 @@ async def test_a_store_that_fails_lets_everybody_go_on(fails: str) -> None:
 async def test_a_lease_that_nobody_gives_back_ends() -> None:
     store = Odd("")
     context: Any = None
-    assert await leasing.Leasing(store).hold(context, "name", BRIEF)
+    assert await leasing.Leasing(store, store.has_moved_on).hold(context, "name", BRIEF)
     await asyncio.sleep(BRIEF * 2)
     before = len(store.calls)
     await asyncio.sleep(BRIEF)
