@@ -274,10 +274,16 @@ async def main(options: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
-def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def sources(description: str | None) -> argparse.ArgumentParser:
+    """Options for where conversations come from."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="conversations, .jsonl or .jsonl.gz")
     parser.add_argument("--recordings", type=Path, help="a directory of recorded requests, .jsonl")
+    return parser
+
+
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = sources(__doc__)
     parser.add_argument(
         "--encoding", default="cl100k_base", help="the provider's (default: %(default)s; ours is o200k_base)"
     )

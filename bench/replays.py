@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from estimates import PATHS, NullRecorder, Request, conversations, recordings
+from estimates import PATHS, NullRecorder, Request, conversations, recordings, sources
 from wordings import instructed, rewritten
 
 from app.compactor import Compactor
@@ -221,9 +221,7 @@ async def main(options: argparse.Namespace) -> int:
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="conversations, .jsonl or .jsonl.gz")
-    parser.add_argument("--recordings", type=Path, help="a directory of recorded requests, .jsonl")
+    parser = sources(__doc__)
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=[*STRATEGIES])
     parser.add_argument("--formats", nargs="+", choices=[*FORMATS], default=[], help="only these")
     parser.add_argument("--verbose", action="store_true", help="also outcomes and reasons")

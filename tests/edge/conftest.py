@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
+import structlog
 import uvloop
+from structlog.testing import LogCapture
 
 from app.core import tokens
 from app.edge import memory
@@ -34,6 +36,16 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "trusted", trusted)
     # A full collection of garbage, of use to a long-lived process only.
     monkeypatch.setattr(memory, "settle", lambda: None)
+
+
+@pytest.fixture
+def log() -> Iterator[LogCapture]:
+    """What is logged meanwhile."""
+    before = structlog.get_config()
+    capture = LogCapture()
+    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
+    yield capture
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,12 +7,10 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from app import main
@@ -69,15 +67,6 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(main, "open_traces", lambda _: OpenTelemetry(provider))
     return Spans(exporter)
-
-
-@pytest.fixture
-def log() -> Iterator[LogCapture]:
-    before = structlog.get_config()
-    capture = LogCapture()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
 
 
 def told(span: ReadableSpan) -> dict[str, Any]:

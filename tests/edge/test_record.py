@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
@@ -26,15 +24,6 @@ from tests.strict.server import StrictProvider
 
 LOW = {"name": "low", "strategy": "tool_result_clearing", "trigger_threshold": 1_500, "keep_recent_tool_results": 1}
 FORMS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
-
-
-@pytest.fixture
-def log() -> Iterator[LogCapture]:
-    before = structlog.get_config()
-    capture = LogCapture()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
 
 
 def lines(log: LogCapture) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from tests.edge.upstream.peers import Peer, answers, response, serve
-from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, request, taken, until
+from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, remembering, request, until
 
 CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, mtime=0),
@@ -46,13 +46,10 @@ LONG = json.dumps(conversation()).encode()
 
 
 async def sent(data: bytes, **sections: Any) -> tuple[Taken, Any]:
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        got.append(await taken(peer))
-        await peer.send(response(b"{}", b"content-type: application/json"))
-
-    async with serve(provider) as server, compactd(configured(server.url, **sections)) as proxy:
+    async with (
+        remembering(b"content-type: application/json") as (url, got),
+        compactd(configured(url, **sections)) as proxy,
+    ):
         answer = await proxy.ask(data)
     return got[0], answer
 
@@ -139,13 +136,7 @@ async def test_the_limit_is_exact(over: int) -> None:
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/files"])
 async def test_expect_100_continue(target: str) -> None:
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        got.append(await taken(peer))
-        await peer.send(response(b"{}"))
-
-    async with serve(provider) as server, compactd(configured(server.url)) as proxy:
+    async with remembering() as (url, got), compactd(configured(url)) as proxy:
         client = await proxy.connect()
         await client.send(request("POST", target, "Expect: 100-continue", f"content-length: {len(SHORT)}"))
         assert (await client.answer()).status == 100
@@ -242,16 +233,9 @@ def _rss() -> int:
 
 async def test_bodies_beyond_what_there_is_room_for_pass_unseen() -> None:
     """All requests together take so much memory and no more; none is refused for it."""
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        while True:
-            got.append(await taken(peer))
-            await peer.send(response(b"{}"))
-
     half = json.dumps({"messages": [{"role": "user", "content": "x" * 60_000}]}).encode()
     limits = {"max_held_bytes": 100_000}
-    async with serve(provider) as server, compactd(configured(server.url, limits=limits)) as proxy:
+    async with remembering() as (url, got), compactd(configured(url, limits=limits)) as proxy:
         waiting = await proxy.connect()
         data = request("POST", PATHS["openai-chat"], body=half)
         await waiting.send(data[:-1])

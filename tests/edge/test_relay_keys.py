@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.formats import FORMATS
-from tests.edge.upstream.peers import Peer, response, serve
-from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, request, taken, until
+from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, remembering, request, until
 
 BODIES = {
     "openai-chat": {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]},
@@ -40,15 +39,8 @@ OWN, CLIENT = "sk-provider-own", "ck-client-1"
 
 
 async def through(data: bytes, upstream: dict[str, Any], keys: list[str]) -> tuple[list[Taken], Answer]:
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        while True:
-            got.append(await taken(peer))
-            await peer.send(response(b"{}"))
-
-    async with serve(provider) as server:
-        upstreams = {"provider": {"base_url": server.url, "formats": list(FORMATS), **upstream}}
+    async with remembering() as (url, got):
+        upstreams = {"provider": {"base_url": url, "formats": list(FORMATS), **upstream}}
         async with compactd(configured("", upstreams=upstreams, auth={"keys": keys})) as proxy:
             answer = await proxy.ask(data)
     return got, answer
@@ -138,17 +130,10 @@ async def test_upstream_without_a_key_gets_the_clients_credentials_whatever_they
 
 
 async def test_only_upstreams_with_a_key_ask_for_one() -> None:
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        while True:
-            got.append(await taken(peer))
-            await peer.send(response(b"{}"))
-
-    async with serve(provider) as server:
+    async with remembering() as (url, got):
         upstreams = {
-            "open": {"base_url": server.url, "formats": ["openai-chat"]},
-            "paid": {"base_url": server.url, "formats": ["openai-chat"], "models": ["paid-*"], "api_key": OWN},
+            "open": {"base_url": url, "formats": ["openai-chat"]},
+            "paid": {"base_url": url, "formats": ["openai-chat"], "models": ["paid-*"], "api_key": OWN},
         }
         async with compactd(configured("", upstreams=upstreams, auth={"keys": [CLIENT]})) as proxy:
             chat = b'{"model": "%b", "messages": []}'
@@ -170,23 +155,16 @@ CLIENTS = {
 
 
 async def asked_as(key: str, target: str = "/v1/chat/completions", *lines: str) -> tuple[list[Taken], Answer]:
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        while True:
-            got.append(await taken(peer))
-            await peer.send(response(b"{}"))
-
-    async with serve(provider) as server:
+    async with remembering() as (url, got):
         upstreams = {
-            "paid": {"base_url": server.url, "formats": ["openai-chat"], "api_key": OWN},
+            "paid": {"base_url": url, "formats": ["openai-chat"], "api_key": OWN},
             "other": {
-                "base_url": server.url,
+                "base_url": url,
                 "formats": ["anthropic-messages"],
                 "models": ["o-*"],
                 "api_key": "sk-other",
             },
-            "open": {"base_url": server.url, "formats": ["gemini"]},
+            "open": {"base_url": url, "formats": ["gemini"]},
         }
         policies = [{"name": "first"}, {"name": "second", "mode": "off"}]
         settings = configured("", upstreams=upstreams, policies=policies, auth={"keys": [CLIENT], "clients": CLIENTS})
@@ -262,15 +240,8 @@ async def test_a_key_of_ours_never_reaches_a_provider(key: str) -> None:
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_no_web_page_can_spend_a_key_that_nobody_is_asked_for(lines: list[str], status: int, method: str) -> None:
-    got: list[Taken] = []
-
-    async def provider(peer: Peer) -> None:
-        while True:
-            got.append(await taken(peer))
-            await peer.send(response(b"{}"))
-
-    async with serve(provider) as server:
-        upstreams = {"provider": {"base_url": server.url, "formats": list(FORMATS), "api_key": OWN}}
+    async with remembering() as (url, got):
+        upstreams = {"provider": {"base_url": url, "formats": list(FORMATS), "api_key": OWN}}
         settings = configured("", upstreams=upstreams, listen={"public_url": "https://llm.example.com/x"})
         async with compactd(settings) as proxy:
             path, body = (PATHS["openai-chat"], b'{"messages": []}') if method == "POST" else ("/v1/files", b"")

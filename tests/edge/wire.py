@@ -17,7 +17,7 @@ from app.edge.server import Server, config_for
 from app.formats import FORMATS
 from app.main import App
 from app.settings import Settings
-from tests.edge.upstream.peers import Peer
+from tests.edge.upstream.peers import Peer, response, serve
 
 PATIENCE = 30.0  # seconds until a test that hangs fails; machines are slow at times
 PASSING = [{"name": "default", "strategy": "tool_result_clearing"}]
@@ -77,6 +77,20 @@ async def taken(peer: Peer) -> Taken:
     if "chunked" in request["transfer-encoding"]:
         return Taken(line, headers, await _chunked(peer.reader))
     return Taken(line, headers, await peer.reader.readexactly(int(request["content-length"] or 0)))
+
+
+@asynccontextmanager
+async def remembering(*lines: bytes) -> AsyncIterator[tuple[str, list[Taken]]]:
+    """A provider that answers everything with `{}` and these header lines: its address, and the requests that it has got so far."""
+    got: list[Taken] = []
+
+    async def provider(peer: Peer) -> None:
+        while True:
+            got.append(await taken(peer))
+            await peer.send(response(b"{}", *lines))
+
+    async with serve(provider) as server:
+        yield server.url, got
 
 
 async def _chunk(reader: asyncio.StreamReader) -> bytes:
