@@ -100,8 +100,15 @@ def _greet(settings: Settings, file: str | None) -> None:
 @cli.command()
 def check(config: Config = None) -> None:
     """Check the configuration: every fault at once, or what it comes to."""
+    from app.edge.stores import store_of
+
     settings = _settings(config, code=True)
+    try:
+        store_of(settings.store)
+    except ConfigInvalid as invalid:
+        _fail(invalid.faults)
     typer.echo(f"{_file(config) or 'built-in defaults'}: sound")
+    typer.echo(f"  store: {describe(settings)['store']['url']}")
     for name, upstream in settings.upstreams.items():
         typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
     for policy in settings.policies:
@@ -234,23 +241,17 @@ def _in_store(config: Path | None, work: Any) -> Any:
 
     try:
         return asyncio.run(run())
+    except ConfigInvalid as invalid:
+        _fail(invalid.faults)
     except StoreFailed as fault:
         _fail([f"The store does not answer: {fault}"])
 
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Store]:
-    from app.edge.stores import open_store
+    from app.edge.stores import store_of
 
-    kept = settings.store
-    store = open_store(
-        kept.url,
-        timeout=10,
-        session_ttl=kept.session_ttl,
-        checkpoint_ttl=kept.checkpoint_ttl,
-        archive_ttl=kept.archive_ttl,
-        encryption_key=kept.secret,
-    )
+    store = store_of(settings.store, timeout=10)
     try:
         yield store
     finally:

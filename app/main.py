@@ -25,7 +25,7 @@ from app.edge.operations import operations
 from app.edge.record import RequestRecorder
 from app.edge.relay import Relay
 from app.edge.routing import Router, is_own
-from app.edge.stores import open_store
+from app.edge.stores import store_of
 from app.edge.stores.guarded import Guarded
 from app.edge.summarizer import ModelSummarizer
 from app.edge.traces import open_traces
@@ -44,10 +44,7 @@ class App:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.metrics = Metrics(CollectorRegistry())
         self._recorder = recorder = RequestRecorder(self.metrics, settings.log)
-        store = open_store(
-            kept.url, timeout=kept.timeout, session_ttl=kept.session_ttl, checkpoint_ttl=kept.checkpoint_ttl,
-            archive_ttl=kept.archive_ttl, encryption_key=kept.secret,
-        )  # fmt: skip
+        store = store_of(kept)
         self.traces = open_traces(settings.traces)
         self.store = Guarded(store, kept.timeout, recorder, tracer=self.traces)
         self.archives = open_archives(settings.archive.url, self.store)
@@ -74,6 +71,7 @@ class App:
         asyncio.get_running_loop().set_exception_handler(self._unhandled_exception)
         tokens.preload()
         memory.settle()
+        self.store.try_out()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.relay.finish_background()

@@ -30,6 +30,7 @@ from pydantic import ValidationError
 from app import __version__
 from app.edge import log
 from app.edge.protocol import Protocol, Serving
+from app.edge.stores import store_of
 from app.errors import ConfigInvalid
 from app.own.loading import loadable
 from app.settings import Settings, load
@@ -97,7 +98,9 @@ class Server(uvicorn.Server):
 
 def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:
     """Raises ConfigInvalid with all faults."""
-    return loadable(load(Path(file) if file else None, os.environ, overrides))
+    settings = loadable(load(Path(file) if file else None, os.environ, overrides))
+    store_of(settings.store)  # connects to nothing yet
+    return settings
 
 
 def config_for(settings: Settings, app: Any) -> Serving:

@@ -161,8 +161,9 @@ class Store(BaseModel):
     model_config = OPTIONS
 
     url: StoreUrl = Field(default="sqlite:///data/compactd.db", repr=False)
-    """`sqlite:///relative.db` or `sqlite:////absolute.db` for one machine, `redis://[:password@]host:port/db`, `rediss://…`
-    (TLS), `redis+sentinel://h:p,h:p/master-name/db` or `redis+cluster://h:p,h:p` for several, `memory://` for tests."""
+    """`sqlite:///relative.db` or `sqlite:////absolute.db` for one machine, `redis://[:password@]host:port/db`,
+    `redis+sentinel://h:p,h:p/master-name/db` or `redis+cluster://h:p,h:p` for several, `memory://` for tests. With TLS `rediss://`,
+    `rediss+sentinel://`, `rediss+cluster://`; `?ssl_ca_certs=/path/ca.pem` trusts an authority of your own."""
 
     timeout: Seconds = 0.25
     """Seconds to wait for the store. A slower store is done without, and requests still flow."""

@@ -106,7 +106,9 @@ def _store_url(value: str) -> str:
         "redis": bool(host),
         "rediss": bool(host),
         "redis+cluster": bool(host),
+        "rediss+cluster": bool(host),
         "redis+sentinel": bool(host) and bool(path.strip("/")),
+        "rediss+sentinel": bool(host) and bool(path.strip("/")),
     }.get(scheme, False)
     if not sound or re.search(r"\s", value):
         raise ValueError(f"must be {_STORE_WORDS}")
@@ -200,8 +202,8 @@ TOKENS_OR_SHARE = "tokens (a whole number) or a share of the window (a decimal a
 _CALLABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _STRATEGY_WORDS = "summarize, sliding_window, tool_result_clearing, combined or package.module:callable"
 _STORE_WORDS = (
-    "memory://, sqlite:///file.db, redis://host:port/db, rediss://host:port/db, "
-    "redis+sentinel://host:port,host:port/master-name/db or redis+cluster://host:port,host:port"
+    "memory://, sqlite:///file.db, redis://host:port/db, redis+sentinel://host:port,host:port/master-name/db "
+    "or redis+cluster://host:port,host:port; with TLS rediss for redis"
 )
 _ARCHIVE_WORDS = "file:///directory, s3://bucket/prefix or package.module:callable"
 

@@ -1,4 +1,5 @@
-"""What every store promises, asked of each: memory, SQLite, Redis (alone, behind a sentinel, a cluster, from an image), the guarded one."""
+"""What every store promises, asked of each: memory, SQLite, Redis (alone, over TLS, behind a sentinel, a cluster, from an image), and the
+guarded one."""
 
 from __future__ import annotations
 
@@ -69,6 +70,10 @@ class Silent:
     def store_error(self, op: str) -> None:
         raise AssertionError(f"{op} failed")
 
+    def note(self, event: str, **facts: str) -> None: ...
+
+    def warn(self, event: str, **facts: str) -> None: ...
+
 
 class Backend:
     """One place where stores keep their data; `open` gives another store object on it (memory: the same one)."""
@@ -107,6 +112,7 @@ class Backend:
 
 REDIS = {
     "redis": "redis_server",
+    "tls": "redis_tls",
     "sentinel": "redis_behind_sentinel",
     "cluster": "redis_cluster",
     "image": "redis_image",

@@ -226,7 +226,7 @@ async def test_a_replica_that_dies_delays_nobody_beyond_the_timeout(kind: str, t
         writer.go.set()
     assert outcome.result == "compacted"
     assert outcome.strategy == "sliding_window"  # the fallback
-    assert made.witness.notes[-1] == ("summary_failed", {"reason": "timeout", "fallback": "sliding_window"})
+    assert ("summary_failed", {"reason": "timeout", "fallback": "sliding_window"}) in made.witness.notes
     assert len(writer.jobs) == 1
 
 

@@ -16,6 +16,7 @@ from app.edge.stores.sealing import Seal
 from app.edge.stores.sqlite import SqliteStore
 from app.errors import ConfigInvalid
 from app.ports import Store
+from app.settings import Store as Kept
 from app.settings.keys import encryption_keys
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "StoreOptions",
     "StoreRecorder",
     "open_store",
+    "store_of",
 ]
 
 STORES: dict[str, type[MemoryStore] | type[SqliteStore] | type[RedisStore]] = {
@@ -35,9 +37,23 @@ STORES: dict[str, type[MemoryStore] | type[SqliteStore] | type[RedisStore]] = {
     "redis": RedisStore,
     "rediss": RedisStore,
     "redis+sentinel": RedisStore,
+    "rediss+sentinel": RedisStore,
     "redis+cluster": RedisStore,
+    "rediss+cluster": RedisStore,
 }
 """URL scheme -> class. A new store is a new file and a line here."""
+
+
+def store_of(kept: Kept, timeout: float | None = None) -> Store:
+    """The store of a configuration; `timeout` instead of its own. Raises ConfigInvalid."""
+    return open_store(
+        kept.url,
+        timeout=timeout or kept.timeout,
+        session_ttl=kept.session_ttl,
+        checkpoint_ttl=kept.checkpoint_ttl,
+        archive_ttl=kept.archive_ttl,
+        encryption_key=kept.secret,
+    )
 
 
 def open_store(

@@ -2,7 +2,7 @@
 
 A store answers or raises `StoreFailed`. `bounded` makes that true for every method of a store that waits for something
 outside this process: it limits the time, and replaces foreign exceptions, whose texts may quote commands, values or
-addresses, by one that names only the call and the exception's type.
+addresses, by one that names only the call, the exception's type, and the system's words for what lies behind it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from app.edge.causes import cause
 from app.edge.stores.sealing import Seal
 from app.errors import StoreFailed
 from app.ports import Archive
@@ -87,7 +88,8 @@ def bounded(
         except StoreFailed:
             raise
         except Exception as error:
-            raise StoreFailed(f"{method.__name__}: {type(error).__name__}") from None
+            words = cause(error)
+            raise StoreFailed(f"{method.__name__}: {type(error).__name__}{words and f' ({words})'}") from None
 
     return call
 

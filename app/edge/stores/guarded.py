@@ -52,11 +52,15 @@ T = TypeVar("T")
 
 
 class StoreRecorder(Protocol):
-    """Metrics of store calls. `op` is the name of the port's method."""
+    """Metrics and log of store calls. `op` is the name of the port's method."""
 
     def store_seconds(self, op: str, seconds: float) -> None: ...
 
     def store_error(self, op: str) -> None: ...
+
+    def note(self, event: str, **facts: str) -> None: ...
+
+    def warn(self, event: str, **facts: str) -> None: ...
 
 
 class Guarded:
@@ -190,6 +194,17 @@ class Guarded:
         if not (self._reading in due and self._reading.closed):
             await self._ask("ping", self._store.ping)
 
+    def try_out(self) -> None:
+        """Ask the store in the background, so that the log says at the start of a process what would keep it from its store."""
+
+        async def work() -> None:
+            try:
+                await self.ping()
+            except StoreFailed as fault:
+                self._recorder.warn("store_degraded", why=str(fault))
+
+        self._spawn(work())
+
     async def close(self) -> None:
         for task in self._background:
             task.cancel()
@@ -211,8 +226,11 @@ class Guarded:
         except TooLarge:
             self.degraded = False
             raise
-        except StoreFailed:
+        except StoreFailed as fault:
+            was_closed = breaker.closed
             breaker.failed()
+            if was_closed and not breaker.closed:
+                self._recorder.warn("store_degraded", why=str(fault))
             self.degraded = True
             raise
         breaker.succeeded()
@@ -252,6 +270,8 @@ class Guarded:
             pass
         finally:
             breaker.end_probe(success)
+            if success:
+                self._recorder.note("store_recovered")
 
     def _merged(self, tenant: str, chain: Sequence[bytes], here: Found, there: Found) -> Found:
         """Both sides' knowledge of one conversation; either side learns what it missed."""

@@ -37,6 +37,7 @@ from app.edge.stores.redis_keys import (
 )
 from app.edge.stores.redis_lists import Lists
 from app.edge.stores.redis_servers import Call, Servers, Single, call
+from app.edge.stores.redis_tls import Unusable
 from app.edge.stores.sessions import KINDS, checked, closed, increments, opened, replacements, session_of
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors, home_of
 
@@ -73,8 +74,10 @@ class RedisStore:
         password."""
         try:
             servers = SERVERS[url.partition("://")[0]](url, options.timeout)
-        except Exception as error:
-            raise ValueError(f"it can't be read ({type(error).__name__})") from None
+        except Unusable:
+            raise
+        except Exception:
+            raise ValueError("it can't be read; a password with / ? or # in it must be percent-encoded") from None
         return cls(servers, options)
 
     @bounded
@@ -324,6 +327,8 @@ SERVERS: dict[str, Callable[[str, float], Servers]] = {
     "redis": Single.of,
     "rediss": Single.of,
     "redis+sentinel": Single.behind_sentinels,
+    "rediss+sentinel": Single.behind_sentinels,
     "redis+cluster": Cluster.of,
+    "rediss+cluster": Cluster.of,
 }
 """URL scheme -> how its servers are reached."""

@@ -17,7 +17,8 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ReadOnlyError, ResponseError, TryAgainError
 
-from app.edge.stores.redis_servers import CONNECTIONS, Call, piped, place, quick
+from app.edge.stores.redis_servers import Call, Place, database, piped, place
+from app.edge.stores.redis_tls import Unusable
 
 REDRAW_SECONDS = 1.0
 """The map is asked for once in so many seconds at most, however much goes wrong."""
@@ -28,10 +29,10 @@ Address = tuple[str, int]
 
 
 class Cluster:
-    def __init__(self, hosts: Sequence[Address], options: dict[str, Any], timeout: float) -> None:
-        """`hosts` are some of the cluster's servers: the others are learnt from them. `options` are redis-py's for a connection."""
-        self._seeds = list(hosts)
-        self._options = {**options, **quick(timeout)}
+    def __init__(self, where: Place, timeout: float) -> None:
+        """`where` names some of the cluster's servers: the others are learnt from them."""
+        self._seeds = where.hosts
+        self._options = where.connection(timeout)
         self._timeout = timeout
         self._nodes: dict[Address, Any] = {}
         self._slots: list[tuple[int, int, Address]] = []
@@ -43,10 +44,9 @@ class Cluster:
     def of(cls, url: str, timeout: float) -> Cluster:
         """`redis+cluster://h:p,h:p`. Raises ValueError."""
         where = place(url, 6379)
-        if where.path not in ("", "0"):
-            raise ValueError("a cluster has no databases but 0")
-        where.options.pop("db", None)
-        return cls(where.hosts, where.options, timeout)
+        if database(where.path) or where.options.pop("db", 0):
+            raise Unusable("a cluster has no databases but 0")
+        return cls(where, timeout)
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         if not self._slots:
@@ -134,10 +134,7 @@ class Cluster:
     def _node(self, at: Address) -> Any:
         node = self._nodes.get(at)
         if node is None:
-            pool = BlockingConnectionPool(
-                host=at[0], port=at[1], max_connections=CONNECTIONS, timeout=self._timeout, **self._options
-            )
-            node = self._nodes[at] = Redis.from_pool(pool)
+            node = self._nodes[at] = Redis.from_pool(BlockingConnectionPool(host=at[0], port=at[1], **self._options))
         return node
 
     def _doubt(self, fault: BaseException | None = None) -> None:

@@ -6,19 +6,25 @@ and nothing is tried twice: the next request is the retry. The one exception is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import ReadOnlyError
 
+from app.edge.stores.redis_tls import OPTIONS as TLS_OPTIONS
+from app.edge.stores.redis_tls import Tls, TlsBehindSentinels, TlsConnection, Unusable
+
 CONNECTIONS = 64
 """To one server, at most; a call waits for a free one."""
+OPTIONS = ("username", "password", "db", "client_name", "max_connections")
+"""What a URL's query may say of a connection, beside TLS; redis-py's names."""
 
 
 class Call(NamedTuple):
@@ -60,29 +66,55 @@ class Place(NamedTuple):
     path: str
     options: dict[str, Any]
     sentinel: dict[str, Any]
+    tls: Tls | None
+
+    def connection(self, timeout: float, secured: type[Any] = TlsConnection) -> dict[str, Any]:
+        """redis-py's options for a connection, which has the class `secured` where there is TLS."""
+        tls = {"connection_class": secured, "tls": self.tls} if self.tls else {}
+        return {"max_connections": CONNECTIONS, "timeout": timeout, **self.options, **quick(timeout), **tls}
+
+    @property
+    def host(self) -> dict[str, Any]:
+        """The only one."""
+        if len(self.hosts) > 1:
+            raise Unusable("it names several hosts, which redis+sentinel:// and redis+cluster:// are for")
+        return dict(zip(("host", "port"), self.hosts[0], strict=True))
 
 
 def place(url: str, port: int) -> Place:
     """What stands in `scheme://user:password@h:p,h:p/path?ssl=true`; `port` where a host has none. Raises ValueError.
 
-    Options of the query are redis-py's; `ssl=true` turns TLS on, `sentinel_username` and `sentinel_password` are for the sentinels.
+    `rediss…://` or `ssl=true` turn TLS on. Options of the query are redis-py's; those that begin with `sentinel_` are for the sentinels.
     """
-    rest, _, query = url.partition("://")[2].partition("?")
+    scheme, _, rest = url.partition("://")
+    rest, _, query = rest.partition("?")
     address, _, path = rest.partition("/")
     who, _, hosts = address.rpartition("@")
     told = dict(parse_qsl(query))
-    tls = told.pop("ssl", "").lower() in ("true", "yes", "1")
+    secure = told.pop("ssl", "").lower() in ("true", "yes", "1") or scheme.startswith("rediss")
     sentinel = {name: told.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in told}
-    found = []
+    if told.keys() - {*OPTIONS, *TLS_OPTIONS}:
+        raise Unusable(f"it has an option that is none of {', '.join((*OPTIONS, *TLS_OPTIONS))}")
+    if not secure and told.keys() & {*TLS_OPTIONS}:
+        raise Unusable("it has options for TLS, but not the scheme: write rediss for redis")
+    options: dict[str, Any] = dict(parse_url(f"redis://{who + '@' if who else ''}host?{urlencode(told)}"))
+    del options["host"]
+    tls = {name: options.pop(name) for name in TLS_OPTIONS if name in options}
+    return Place(tuple(_hosts(hosts, port)), unquote(path), options, sentinel, Tls(tls) if secure else None)
+
+
+def _hosts(hosts: str, port: int) -> Iterator[tuple[str, int]]:
     for host in hosts.split(","):
         parsed = parse_url(f"redis://{host}")
         if not parsed.get("host"):
-            raise ValueError("a host is empty")
-        found.append((parsed["host"], parsed.get("port", port)))
-    pairs = "&".join(f"{name}={value}" for name, value in told.items())
-    options = dict(parse_url(f"{'rediss' if tls else 'redis'}://{who + '@' if who else ''}host?{pairs}"))
-    del options["host"]
-    return Place(tuple(found), unquote(path), options, sentinel)
+            raise Unusable("a host is empty")
+        yield parsed["host"], parsed.get("port", port)
+
+
+def database(path: str) -> int:
+    if path and not path.isdecimal():
+        raise Unusable("what stands last in its path must be the number of a database")
+    return int(path or 0)
 
 
 def quick(timeout: float) -> dict[str, Any]:
@@ -112,29 +144,21 @@ class Single:
 
     @classmethod
     def of(cls, url: str, timeout: float) -> Single:
-        """`redis://` or `rediss://`."""
-        return cls(BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=timeout, **quick(timeout)))
+        """`redis://h:p/db`."""
+        where = place(url, 6379)
+        db = {"db": database(where.path)} if where.path else {}
+        return cls(BlockingConnectionPool(**where.host, **where.connection(timeout) | db))
 
     @classmethod
     def behind_sentinels(cls, url: str, timeout: float) -> Single:
         """`redis+sentinel://h:p,h:p/master-name/db`."""
         where = place(url, 26379)
         name, _, db = where.path.partition("/")
-        if not name or (db and not db.isdecimal()):
-            raise ValueError("the path must be master-name/db")
-        # A sentinel that hangs must leave time to ask the next one.
-        each = timeout / (len(where.hosts) + 1)
-        secure = {
-            key: value for key, value in where.options.items() if key.startswith("ssl") or key == "connection_class"
-        }
-        asking = {"socket_timeout": each, "socket_connect_timeout": each, "retry": Retry(NoBackoff(), 0), "protocol": 2}
-        tls = where.options.pop("connection_class", None) is not None
-        secure.pop("connection_class", None)
-        sentinels: Any = _Sentinel(where.hosts, sentinel_kwargs={**asking, **secure, "ssl": tls, **where.sentinel})
-        pool: Any = _SentinelPool(
-            name, sentinels, max_connections=CONNECTIONS, timeout=timeout, db=int(db or 0), ssl=tls,
-            **where.options, **quick(timeout),
-        )  # fmt: skip
+        if not name:
+            raise Unusable("its path must be master-name/db")
+        sentinels: Any = _Sentinel(where, timeout)
+        options = where.connection(timeout, TlsBehindSentinels) | {"db": database(db)}
+        pool: Any = _Pool(name, sentinels, **options)
         return cls(pool, sentinels)
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -154,10 +178,33 @@ class Single:
             await self._sentinels.aclose()
 
 
-class _Pool(SentinelConnectionPool, BlockingConnectionPool):
+class _NamedPool(SentinelConnectionPool, BlockingConnectionPool):
     """Asks the sentinels where to connect, and waits for a free connection."""
 
 
-# Their constructors have no types.
-_SentinelPool: Any = _Pool
-_Sentinel: Any = Sentinel
+_Pool: Any = _NamedPool  # its constructor has no types
+
+
+class _Sentinel(Sentinel):
+    def __init__(self, where: Place, timeout: float) -> None:
+        super().__init__(())  # type: ignore[no-untyped-call]
+        # A sentinel that hangs must leave time to ask the next one. Its users are its own.
+        each = timeout / (len(where.hosts) + 1)
+        options = where._replace(options=where.sentinel).connection(timeout) | {
+            "socket_timeout": each,
+            "socket_connect_timeout": each,
+        }
+        del options["timeout"]
+        self.sentinels = [
+            Redis.from_pool(ConnectionPool(host=host, port=port, **options)) for host, port in where.hosts
+        ]
+
+    async def discover_master(self, service_name: str) -> Any:
+        try:
+            return await super().discover_master(service_name)
+        except MasterNotFoundError as error:
+            missing = error
+        # Does none of them answer? Then what keeps them from it is the fault.
+        told = await asyncio.gather(*(one.ping() for one in self.sentinels), return_exceptions=True)
+        faults = [one for one in told if isinstance(one, BaseException)]
+        raise faults[-1] if len(faults) == len(told) else missing

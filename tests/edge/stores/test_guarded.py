@@ -58,6 +58,7 @@ class Recorder:
     def __init__(self) -> None:
         self.seconds: list[str] = []
         self.errors: list[str] = []
+        self.told: list[tuple[str, dict[str, str]]] = []
 
     def store_seconds(self, op: str, seconds: float) -> None:
         assert seconds >= 0
@@ -65,6 +66,11 @@ class Recorder:
 
     def store_error(self, op: str) -> None:
         self.errors.append(op)
+
+    def note(self, event: str, **facts: str) -> None:
+        self.told.append((event, facts))
+
+    warn = note
 
 
 class Setting:
@@ -228,6 +234,18 @@ class TestBreaker:
         assert here.guarded.healthy
         await here.guarded.lookup("t", CHAIN, "s")
         assert not here.guarded.degraded
+        degraded = ("store_degraded", {"why": "lookup: ConnectionError"})
+        assert here.recorder.told == [degraded, ("store_recovered", {})]
+
+    async def test_the_start_says_what_is_wrong_and_asks_once(self, here: Setting) -> None:
+        here.guarded.try_out()
+        await here.settle()
+        assert (here.store.calls, here.recorder.told) == (["ping"], [])
+        here.store.broken = DOWN
+        here.guarded.try_out()
+        await here.settle()
+        assert here.recorder.told == [("store_degraded", {"why": "ping: ConnectionError"})]
+        assert here.guarded.healthy
 
     async def test_a_probe_that_hangs_holds_up_no_request(self, here: Setting) -> None:
         await self.open(here)

@@ -124,10 +124,6 @@ class TestFailures:
             await cluster.ping()
         await cluster.aclose()
 
-    def test_databases_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="databases"):
-            Cluster.of("redis+cluster://a:1/2", 1.0)
-
 
 async def test_callers_that_leave_never_mix_up_the_answers_of_others(redis_cluster: ClusterOfThree) -> None:
     chance = random.Random(3)

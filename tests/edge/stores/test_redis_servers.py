@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from redis.asyncio import SSLConnection
-from redis.asyncio.sentinel import SentinelManagedSSLConnection
 from redis.exceptions import AuthenticationError, ConnectionError, ReadOnlyError
 
+from app.edge.stores import open_store
 from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_servers import Single, call, place
+from app.errors import ConfigInvalid
 from tests.redis_server import ClusterOfThree, RedisServer, Replicated, needed_binary
 
 
@@ -25,33 +25,41 @@ class TestUrls:
 
     def test_credentials_path_and_options(self) -> None:
         where = place(
-            "redis+sentinel://me:p%40ss@a:1,b:2/main%20one/3?ssl=true&ssl_cert_reqs=none&sentinel_password=s", 26379
+            "redis+sentinel://me:p%40ss@a:1,b:2/main%20one/3?client_name=a%26b&max_connections=9&sentinel_password=s",
+            26379,
         )
         assert where.path == "main one/3"
-        assert where.options.pop("connection_class") is SSLConnection
-        assert where.options == {"username": "me", "password": "p@ss", "ssl_cert_reqs": "none"}
+        assert where.options == {"username": "me", "password": "p@ss", "client_name": "a&b", "max_connections": 9}
         assert where.sentinel == {"password": "s"}
+        assert where.connection(1.0)["max_connections"] == 9
 
     @pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://a,,b", "redis+cluster://a:b"])
     def test_what_is_no_host(self, url: str) -> None:
         with pytest.raises(ValueError, match=r"."):
             place(url, 1)
 
-    @pytest.mark.parametrize("path", ["", "/", "//0", "/main/x"])
-    async def test_sentinels_want_the_name_of_their_primary(self, path: str) -> None:
-        with pytest.raises(ValueError, match="master-name/db"):
-            Single.behind_sentinels(f"redis+sentinel://a{path}", 1.0)
-
-
-async def test_tls_is_for_the_servers_and_for_those_that_name_them() -> None:
-    behind = Single.behind_sentinels("redis+sentinel://u:p@a:1,b:2/main/3?ssl=true&ssl_cert_reqs=none", 1.0)
-    assert behind._pool.connection_class is SentinelManagedSSLConnection
-    assert {behind._pool.connection_kwargs[key] for key in ("ssl_cert_reqs", "db", "username")} == {"none", 3, "u"}
-    for sentinel in behind._sentinels.sentinels:
-        assert sentinel.connection_pool.connection_class is SSLConnection
-        assert sentinel.connection_pool.connection_kwargs["username"] is None  # whose password is another
-    cluster = Cluster.of("redis+cluster://u:p@a:1?ssl=true", 1.0)
-    assert cluster._node(("a", 1)).connection_pool.connection_class is SSLConnection
+    @pytest.mark.parametrize(
+        ("url", "fault"),
+        [
+            ("redis+sentinel://a", "must be master-name/db"),
+            ("redis+sentinel://a/", "must be master-name/db"),
+            ("redis+sentinel://a//0", "must be master-name/db"),
+            ("redis+sentinel://a/main/secret", "the number of a database"),
+            ("redis://a/secret", "the number of a database"),
+            ("redis+cluster://a/2", "no databases"),
+            ("redis://secret,b/0", "names several hosts"),
+            ("redis://a?secret=1", "an option that is none of username, password"),
+            ("redis://a?decode_responses=true", "an option that is none of username, password"),
+            ("redis://a?ssl_ca_certs=/secret", "write rediss for redis"),
+            ("redis://:secret/@a/0", "must be percent-encoded"),
+            ("redis://:secret#@a/0", "must be percent-encoded"),
+            ("redis://:secret?@a/0", "must be percent-encoded"),
+        ],
+    )
+    def test_a_fault_is_told_without_a_word_of_the_url(self, url: str, fault: str) -> None:
+        with pytest.raises(ConfigInvalid, match=fault) as caught:
+            open_store(url, timeout=1, session_ttl=1, checkpoint_ttl=1, archive_ttl=1)
+        assert "secret" not in str(caught.value)
 
 
 async def test_passwords(redis_cluster: ClusterOfThree) -> None:
