@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from app import __version__
-from app.errors import ConfigInvalid, StoreFailed
+from app.errors import ConfigInvalid, StoreFailed, Unreadable
 from app.own.loading import loadable
 from app.ports import Store
 from app.settings import Settings, describe, load
@@ -221,10 +221,10 @@ def archive_show(
     from app.edge.archives import open_archives
     from app.steps.archive import full_document, id_in
 
-    url = _settings(config).archive.url
+    settings = _settings(config)
 
     async def read(store: Any) -> Any:
-        archives = open_archives(url, store)
+        archives = open_archives(settings.archive.url, store, settings.store.secret)
         archive = await archives.get_archive(id_in(archive_id) or archive_id)
         return await full_document(archives, archive) if archive else None
 
@@ -243,6 +243,8 @@ def _in_store(config: Path | None, work: Any) -> Any:
         return asyncio.run(run())
     except ConfigInvalid as invalid:
         _fail(invalid.faults)
+    except Unreadable as fault:
+        _fail([f"The archive {fault.why}."])
     except StoreFailed as fault:
         _fail([f"The store does not answer: {fault}"])
 
@@ -277,7 +279,7 @@ def mcp(config: Config = None) -> None:
     @asynccontextmanager
     async def opening() -> AsyncIterator[Any]:
         async with _opened(settings) as store:
-            yield open_archives(settings.archive.url, store)
+            yield open_archives(settings.archive.url, store, settings.store.secret)
 
     server(opening).run()
 

@@ -18,6 +18,14 @@ class StoreFailed(Exception):
     """The store refused, timed out or answered nonsense. Carries no content and no address with credentials."""
 
 
+class Unreadable(Exception):
+    """A stored value that this process can't make sense of; `why` is a short phrase without content ("is damaged")."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class SummaryFailed(Exception):
     """No usable summary came back; the reason is a short stable word. The policy's fallback decides what happens next."""
 

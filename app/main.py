@@ -47,7 +47,7 @@ class App:
         store = store_of(kept)
         self.traces = open_traces(settings.traces)
         self.store = Guarded(store, kept.timeout, recorder, tracer=self.traces)
-        self.archives = open_archives(settings.archive.url, self.store)
+        self.archives = open_archives(settings.archive.url, self.store, kept.secret)
         self._upstream = Upstream(max_connections=limits.max_connections)
         summarizer = ModelSummarizer(lambda: self.relay.wiring, self._upstream, self.metrics, self.traces)
         counter = ProviderCounter(lambda: self.relay.wiring, self._upstream, recorder, traces=self.traces)

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from app import __version__
 from app.core.transcript import Seen, line
+from app.errors import Unreadable
 from app.formats import FORMATS
 from app.steps.archive import Archives, full_document
 
@@ -82,14 +83,18 @@ def server(opening: Opening) -> MCPServer:
 async def _messages(archives: Archives, address: str) -> Iterator[tuple[int, str]]:
     """(number, text) of each archived message, oldest first. Raises ToolError."""
     named = _ADDRESS.search(address)
-    archive = await archives.get_archive(named[1]) if named else None
+    try:
+        archive = await archives.get_archive(named[1]) if named else None
+    except Unreadable as fault:
+        raise ToolError(f"This archive {fault.why}.") from None
     if archive is None or named is None or not hmac.compare_digest(archive.capability.encode(), named[2].encode()):
         raise ToolError(
             "There is no archive at this address (any more). Give the whole address as the recap or the cleared result has it."
         )
     document = await full_document(archives, archive)
     form = FORMATS[document["format"]]
-    return enumerate(line(_seen(form, item)) or "[nothing that can be read]" for item in document["items"])
+    before = [f"[What was removed before can't be read: {document['unreadable']}.]"] if "unreadable" in document else []
+    return enumerate(before + [line(_seen(form, item)) or "[nothing that can be read]" for item in document["items"]])
 
 
 def _seen(form: Any, item: dict[str, Any]) -> Seen:

@@ -17,7 +17,7 @@ from app import __version__
 from app.edge.access import Access
 from app.edge.console import console
 from app.edge.preview import Preview, preview
-from app.errors import StoreFailed
+from app.errors import StoreFailed, Unreadable
 from app.ports import Archive, Compaction, Session
 from app.settings import describe
 from app.steps.archive import address_of, full_document
@@ -45,6 +45,12 @@ def operations(app: App) -> Access:
     @api.exception_handler(StoreFailed)
     async def _store_failed(request: Request, fault: StoreFailed) -> JSONResponse:  # noqa: ARG001
         return JSONResponse({"detail": "The store does not answer."}, 503)
+
+    @api.exception_handler(Unreadable)
+    async def _unreadable(request: Request, fault: Unreadable) -> JSONResponse:  # noqa: ARG001
+        return JSONResponse(
+            {"detail": "This archive is sealed with a key that is not here, or damaged: the log says which."}, 503
+        )
 
     @api.get("/livez", tags=["health"])
     @api.get("/healthz", tags=["health"], include_in_schema=False)

@@ -178,8 +178,9 @@ class Store(BaseModel):
     """Seconds that removed messages can be read back."""
 
     encryption_key: EncryptionKey | None = None
-    """Encrypts what is stored (AES-GCM): 32 random bytes in base64, best from the environment (`${STORE_KEY}`). Several as
-    `id:base64,id:base64`: the first one writes, all of them read. Lost, the stored data is lost too. `null`: stored as it is."""
+    """Encrypts what is stored (AES-GCM), also archives in a directory or bucket: 32 random bytes in base64, best from the environment
+    (`${STORE_KEY}`). Several as `id:base64,id:base64`: the first one writes, all of them read. Lost, the stored data is lost too.
+    `null`: stored as it is."""
 
     @property
     def secret(self) -> str:
@@ -193,7 +194,8 @@ class Archive(BaseModel):
     model_config = OPTIONS
 
     url: ArchiveUrl | None = None
-    """`null`: into the store. `file:///directory`, `s3://bucket/prefix`, or `package.module:callable` for code of yours."""
+    """`null`: into the store. `file:///directory`, `s3://bucket/prefix`, or `package.module:callable` for code of yours. Files and objects
+    are `{id}.json`, with `store.encryption_key` sealed as `{id}.json.sealed`."""
 
     access: Literal["link", "admin"] = "link"
     """`link`: whoever holds an archive's unguessable address can read it. `admin`: only with the admin token."""

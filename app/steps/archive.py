@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from app.core import jsonspan
 from app.core.jsonspan import Slice
+from app.errors import Unreadable
 from app.ports import Archive
 
 LONG = 400
@@ -127,13 +128,18 @@ class InStore:
 
 
 async def full_document(store: Archives, archive: Archive) -> dict[str, Any]:
-    """The archive's document with the items of all archives before it, oldest first, each item once."""
+    """The archive's document with the items of all archives before it, oldest first, each item once. Where one before it can't be opened,
+    `unreadable` says which and why."""
     document: dict[str, Any] = jsonspan.value(archive.document)
     items = {item["index"]: item for item in document["items"]}
     previous, seen = archive.previous, {archive.id}
     while previous and previous not in seen and len(seen) < MAX_LINKS:
         seen.add(previous)
-        before = await store.get_archive(previous)
+        try:
+            before = await store.get_archive(previous)
+        except Unreadable as fault:
+            document["unreadable"] = f"{previous} {fault.why}"
+            break
         if before is None or before.tenant != archive.tenant:
             break
         for item in jsonspan.value(before.document)["items"]:

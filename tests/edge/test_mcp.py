@@ -19,6 +19,7 @@ from app.core import jsonspan
 from app.edge import mcp
 from app.edge.stores import open_store
 from app.edge.stores.memory import MemoryStore
+from app.errors import Unreadable
 from app.ports import Archive
 from app.steps.archive import draft_archive
 from tests.edge.talks import Talk
@@ -66,6 +67,31 @@ async def test_reading_shows_messages_in_order(form: str) -> None:
     assert told.startswith("#0 USER: Where is the harbour?")
     assert told.index("[tool_call: ") < told.index("[tool_result: ")
     assert "N53.54" in told
+
+
+class Sealed(MemoryStore):
+    """One of its archives needs a key that is not here."""
+
+    sealed = ""
+
+    async def get_archive(self, archive_id: str) -> Archive | None:
+        if archive_id == self.sealed:
+            raise Unreadable("needs the encryption key old, which is not configured")
+        return await super().get_archive(archive_id)
+
+
+async def test_an_archive_that_can_not_be_opened_is_told_of() -> None:
+    earlier, link = archived("openai-chat", items=[{"role": "user", "content": "the very first"}])
+    later, address = archived("openai-chat", link, 1, [{"role": "assistant", "content": "and then"}])
+    asked = Asked(earlier, later)
+    asked.store = Sealed()
+    asked.store.sealed = earlier.id
+    lost = (
+        f"[What was removed before can't be read: {earlier.id} needs the encryption key old, which is not configured.]"
+    )
+    assert await asked("read_archive", address=address) == f"#0 {lost}\n\n#1 ASSISTANT: and then"
+    told = await asked("search_archive", address=link, text="first")
+    assert "This archive needs the encryption key old, which is not configured." in told
 
 
 async def test_what_was_archived_before_is_there_too() -> None:

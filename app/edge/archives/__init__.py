@@ -6,18 +6,21 @@ from app.edge.archives.base import Shelves
 from app.edge.archives.directory import DirectoryArchives
 from app.edge.archives.own import OwnArchives
 from app.edge.archives.s3 import S3Archives
+from app.edge.stores.packing import Packing
+from app.edge.stores.sealing import Seal
 from app.ports import ArchiveSink
 from app.steps.archive import InStore
 
 
-def open_archives(url: str | None, store: Shelves) -> ArchiveSink:
-    """The sink for `archive.url`; opens nothing yet. Lists of archives come from the store whatever the sink."""
+def open_archives(url: str | None, store: Shelves, encryption_key: str = "") -> ArchiveSink:
+    """The sink for `archive.url`; opens nothing yet. Lists of archives come from the store whatever the sink. The key is the store's."""
     scheme, found, rest = (url or "").partition("://")
     if not url:
         return InStore(store)
     if not found:
         return OwnArchives(url, store)
-    return DirectoryArchives(rest, store) if scheme == "file" else S3Archives(rest, store)
+    kind: type[DirectoryArchives | S3Archives] = DirectoryArchives if scheme == "file" else S3Archives
+    return kind(rest, store, Packing(Seal.of(encryption_key)))
 
 
 __all__ = ["Shelves", "open_archives"]

@@ -1,10 +1,12 @@
-"""What files and objects have in common: one JSON text an archive, named by its id, with all that reading it back needs.
+"""What files and objects have in common: one JSON text an archive, named by its id, with all that reading it back needs. Where there is an
+encryption key it is sealed, and `{id}.json.sealed` instead of `{id}.json`: what was written before stays readable.
 
 The store keeps the archive's head (no document), so that lists need not open files; it is a convenience, and losing it loses no message.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -13,11 +15,13 @@ from typing import Any, Protocol
 import msgspec
 
 from app.core import jsonspan
-from app.errors import NotCompactable, StoreFailed
+from app.edge.stores.packing import Packing, about_file
+from app.errors import NotCompactable, StoreFailed, Unreadable
 from app.ports import Archive
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\Z")
 """Ids that an archive can have: nothing that leads to another folder."""
+PLAIN, SEALED = ".json", ".json.sealed"
 
 
 class Shelves(Protocol):
@@ -34,27 +38,41 @@ class External:
     name = ""
     addresses = False
 
-    def __init__(self, store: Shelves) -> None:
+    def __init__(self, store: Shelves, packing: Packing | None = None) -> None:
         self._store = store
+        self._packing = packing or Packing()
 
     async def put(self, archive: Archive) -> str | None:
         """May raise anything that the place raises."""
         if not _NAME.match(archive.id):
             raise ValueError("this id is no file name")
-        await self._write(f"{archive.id}.json", packed(archive))
+        text = packed(archive)
+        if self._packing.seals:
+            await self._write(archive.id + SEALED, await self._packing.pack_async(text, about_file(archive.id)))
+        else:
+            await self._write(archive.id + PLAIN, text)
         with suppress(StoreFailed):
             await self._store.put_archive(replace(archive, document=b""))
         return None
 
     async def get_archive(self, archive_id: str) -> Archive | None:
-        """From its place, else what the store has of earlier times. Raises StoreFailed."""
+        """From its place, else what the store has of earlier times. Raises StoreFailed, and Unreadable for one that is sealed with another
+        key."""
         if not _NAME.match(archive_id):
             return None
-        text = await self._read(f"{archive_id}.json")
-        if text is not None:
-            return unpacked(archive_id, text)
+        for kind in (SEALED, PLAIN) if self._packing.seals else (PLAIN, SEALED):
+            text = await self._read(archive_id + kind)
+            if text is not None:
+                return unpacked(archive_id, text if kind == PLAIN else await self._unsealed(archive_id, text))
         found = await self._store.get_archive(archive_id)
         return found if found and found.document else None
+
+    async def _unsealed(self, archive_id: str, text: bytes) -> bytes:
+        try:
+            return await asyncio.to_thread(self._packing.unpack, text, about_file(archive_id))
+        except Unreadable as fault:
+            self._packing.passed_over(fault.why)
+            raise
 
     async def _write(self, name: str, text: bytes) -> None:
         raise NotImplementedError
@@ -64,7 +82,7 @@ class External:
         raise NotImplementedError
 
 
-class _Sealed(msgspec.Struct):
+class _Whose(msgspec.Struct):
     """What `packed` adds to the document; `at` is when it was made, epoch seconds."""
 
     session: str
@@ -86,17 +104,17 @@ def unpacked(archive_id: str, text: bytes) -> Archive | None:
     """None for what `packed` did not write."""
     try:
         document = jsonspan.value(text)
-        sealed = msgspec.convert(document, _Sealed)
+        whose = msgspec.convert(document, _Whose)
     except (NotCompactable, msgspec.ValidationError):
         return None
     for key in ("tenant", "capability", "at"):
         del document[key]
     return Archive(
         archive_id,
-        sealed.capability,
-        sealed.tenant,
-        sealed.session,
-        sealed.at,
-        sealed.previous,
+        whose.capability,
+        whose.tenant,
+        whose.session,
+        whose.at,
+        whose.previous,
         jsonspan.dump(document),
     )

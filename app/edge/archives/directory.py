@@ -10,15 +10,16 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from app.edge.archives.base import External, Shelves
+from app.edge.stores.packing import Packing
 from app.errors import StoreFailed
 
 
 class DirectoryArchives(External):
     name = "file"
 
-    def __init__(self, path: str, store: Shelves) -> None:
+    def __init__(self, path: str, store: Shelves, packing: Packing | None = None) -> None:
         """`path` as it stands in a file URL. The directory is made when the first archive comes."""
-        super().__init__(store)
+        super().__init__(store, packing)
         self._directory = Path(unquote(path))
 
     async def _write(self, name: str, text: bytes) -> None:

@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from app.edge.archives.base import External, Shelves
+from app.edge.stores.packing import Packing
 from app.errors import StoreFailed
 
 SECONDS = 10
@@ -19,9 +20,9 @@ SECONDS = 10
 class S3Archives(External):
     name = "s3"
 
-    def __init__(self, place: str, store: Shelves) -> None:
+    def __init__(self, place: str, store: Shelves, packing: Packing | None = None) -> None:
         """`place` is `bucket/prefix`."""
-        super().__init__(store)
+        super().__init__(store, packing)
         self._bucket, _, prefix = place.partition("/")
         self._prefix = prefix.strip("/")
         self._opened: Any = None

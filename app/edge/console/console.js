@@ -172,7 +172,8 @@ const VIEWS = {
     return [
       ...heading(id, "compactions"),
       el("p", { class: "soft" }, `${count(items.length)} messages of session `, link("sessions", found.session),
-        " that left the conversation up to then, oldest first."),
+        " that left the conversation up to then, oldest first.",
+        found.unreadable ? ` What was removed before can't be shown: ${found.unreadable}.` : ""),
       shown, more,
     ];
   },

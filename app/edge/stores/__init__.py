@@ -17,7 +17,6 @@ from app.edge.stores.sqlite import SqliteStore
 from app.errors import ConfigInvalid
 from app.ports import Store
 from app.settings import Store as Kept
-from app.settings.keys import encryption_keys
 
 __all__ = [
     "STORES",
@@ -82,7 +81,7 @@ def open_store(
         )
         raise ConfigInvalid([f"store.url {named}. Use one of {known}."])
     try:
-        seal = Seal(encryption_keys(encryption_key)) if encryption_key else None
+        seal = Seal.of(encryption_key)
     except ValueError as error:
         raise ConfigInvalid([f"store.encryption_key {error}."]) from None
     options = StoreOptions(

@@ -12,7 +12,8 @@ import logging
 
 import zstandard
 
-from app.edge.stores.sealing import Seal, Unreadable, key_id
+from app.edge.stores.sealing import Seal, key_id
+from app.errors import Unreadable
 
 RAW, ZSTD, SEALED = b"\x00", b"\x01", b"\x02"
 LARGEST = 256 << 20
@@ -93,6 +94,11 @@ def about_archive(archive_id: str) -> str:
 
 def about_document(archive_id: str) -> str:
     return f"document {archive_id}"
+
+
+def about_file(archive_id: str) -> str:
+    """Of an archive outside the store."""
+    return f"file {archive_id}"
 
 
 def about_compaction(compaction_id: str) -> str:

@@ -11,17 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from app.errors import Unreadable
+from app.settings.keys import encryption_keys
+
 NONCE_BYTES = 12
 """Drawn at random. One key seals 2^32 records safely (source: NIST SP 800-38D, 8.3)."""
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,32}\Z")
-
-
-class Unreadable(ValueError):
-    """A stored value that this process can't make sense of; `why` is a short phrase without content."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 class Seal:
@@ -31,6 +26,11 @@ class Seal:
 
         self._keys: dict[str, Any] = {name: AESGCM(key) for name, key in keys.items()}
         self._writes = next(iter(self._keys))
+
+    @classmethod
+    def of(cls, keys: str) -> Seal | None:
+        """`store.encryption_key` as it is written; "" makes none. Raises ValueError."""
+        return cls(encryption_keys(keys)) if keys else None
 
     def sealed(self, value: bytes, about: bytes) -> bytes:
         name, nonce = self._writes.encode(), os.urandom(NONCE_BYTES)

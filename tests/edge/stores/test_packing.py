@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from app.edge.stores import packing
 from app.edge.stores.packing import Packing
-from app.edge.stores.sealing import Seal, Unreadable
+from app.edge.stores.sealing import Seal
+from app.errors import Unreadable
 
 PLAIN = Packing()
 OLD, NEW = os.urandom(32), os.urandom(32)

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from app.edge.stores.sealing import Seal, Unreadable, key_id
+from app.edge.stores.sealing import Seal, key_id
+from app.errors import Unreadable
 
 KEY = os.urandom(32)
 
