@@ -46,6 +46,20 @@ def key_of(name: str, kind: str) -> str:
     return _named(_digest(name), kind)
 
 
+SESSIONS = tuple(_named(_digest("", str(part)), "sessions") for part in range(16))
+"""The list of all sessions, which everybody's requests touch, is in parts: each has a slot of its own."""
+
+
+def list_keys(kind: str, of: str) -> tuple[str, ...]:
+    """The keys of a list: of all (`of` is ""), or of one session."""
+    return SESSIONS if kind == "sessions" and not of else (key_of(of, kind),)
+
+
+def part_of(member: bytes, parts: int) -> int:
+    """Which of them a line is in."""
+    return blake2b(member, digest_size=1).digest()[0] % parts
+
+
 def index_key(tenant: str, home: bytes, anchor: bytes) -> str:
     return _named(_digest(tenant, home), f"index:{anchor.hex()}")
 

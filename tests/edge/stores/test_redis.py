@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.crc import key_slot
 
 from app.edge.stores import RedisStore, StoreOptions, redis_lists, redis_servers
 from app.edge.stores import redis as module
@@ -138,10 +139,22 @@ class TestKeys:
         now = time.time()
         for number in range(12):
             await store.put_compaction(compaction(f"c{number}", "s", now + number))
-            await store.update_session("t", f"s{number}", SessionChange(put={"updated": now + number}))
         assert [one.id for one in (await store.compactions())[0]] == ["c11", "c10", "c9", "c8", "c7"]
         assert [one.id for one in (await store.compactions("s"))[0]] == ["c11", "c10", "c9", "c8", "c7"]
-        assert [one.id for one in (await store.sessions())[0]] == ["s11", "s10", "s9", "s8", "s7"]
+
+    async def test_so_is_that_of_all_sessions_which_many_keys_share(
+        self, store: RedisStore, raw: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(redis_lists, "PER_LIST", 64)
+        now = time.time()
+        for number in range(200):
+            await store.update_session("t", f"s{number}", SessionChange(put={"updated": now + number}))
+        parts = raw.keys("*:sessions")
+        assert len({key_slot(key) for key in parts}) == 16
+        assert {raw.zcard(key) for key in parts} == {4}
+        listed = [int(one.id[1:]) for one in (await store.sessions())[0]]
+        assert listed[0] == 199
+        assert listed == sorted(listed, reverse=True)
 
     async def test_lines_past_their_life_leave_a_list_that_goes_on(self, redis_server: RedisServer, raw: Any) -> None:
         store = RedisStore.from_url(redis_server.url, StoreOptions(timeout=5.0, archive_ttl=0.2))
