@@ -14,6 +14,7 @@ ELSEWHERE = {
     "edge/exchange.py": "edge/test_relay_bodies.py",
     "edge/memory.py": "edge/test_server.py",
     "edge/relay.py": "edge/test_relay_streams.py",
+    "edge/stores/asking.py": "edge/stores/test_guarded.py",
     "edge/stores/redis_lists.py": "edge/stores/test_redis.py",
     "edge/stores/sqlite_file.py": "edge/stores/test_sqlite.py",
     "errors.py": "test_compactor.py",

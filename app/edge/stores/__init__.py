@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from app.edge.stores.asking import StoreRecorder
 from app.edge.stores.base import StoreOptions
-from app.edge.stores.guarded import Guarded, StoreRecorder
+from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
 from app.edge.stores.redis import RedisStore
 from app.edge.stores.sealing import Seal

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from app.edge.stores import Guarded, MemoryStore, StoreOptions
+from app.edge.stores.asking import WRITES
 from app.edge.stores.base import TooLarge
 from app.edge.stores.breaker import Breaker
-from app.edge.stores.guarded import WRITES
 from app.errors import StoreFailed
 from app.ports import Found, SessionChange, StoredCheckpoint
 from tests.contract.test_stores import archive, checkpoint, compaction, links
@@ -154,7 +154,7 @@ class TestBounds:
 
     @pytest.mark.parametrize("op", CALLS)
     async def test_a_call_that_goes_well_is_not_degraded(self, here: Setting, op: str) -> None:
-        here.guarded.degraded = True
+        here.guarded._asking.degraded = True
         await CALLS[op](here.guarded)
         assert not here.guarded.degraded
         assert (here.recorder.errors, here.recorder.seconds) == ([], [op])
