@@ -57,7 +57,7 @@ class Plan:
         return self.stop > self.start
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Checkpoint:
     """What replaces the first `covered` items of a client's conversation. Immutable, content-addressed, the same on every replica."""
 

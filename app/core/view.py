@@ -11,14 +11,19 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from sys import getsizeof
 from typing import Literal
 
 import xxhash
 
 from app.core.jsonspan import Path, Slice
+from app.core.recent import Recent
 
-MOST_MARKS, USUAL_NAME = 500, 40
-"""Calls and results of one item, and the length of their names, up to which its facts are remembered: half a megabyte at worst."""
+ITEM_BYTES, REWRITTEN_BYTES, CHAIN_BYTES = 48 << 20, 8 << 20, 4 << 20
+"""What one process remembers of items (80,000 of the usual kind), of how some are rewritten, and of chains."""
+ENTRY, MARK, CITED, LINK = 400, 140, 160, 66
+"""Bytes that an entry takes with its key, and more for each call or result in it, besides their names, for each source or citation, and
+for each link of a chain with its place; all measured."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -92,16 +97,17 @@ class Entry:
         self.thinks = thinks
 
 
-class EntryCache:
-    """Entries by the hash of the item's bytes, bounded: two generations, the elder is dropped when the younger is full.
+class EntryCache(Recent[bytes, Entry]):
+    """Entries by the hash of the item's bytes, and the items that were `rewritten`.
 
     The hash is seeded with a secret of this process, so that nobody can make two items collide on purpose.
     """
 
-    def __init__(self, generation: int = 40_000) -> None:
-        self._generation = generation
-        self._young: dict[bytes, Entry] = {}
-        self._old: dict[bytes, Entry] = {}
+    def __init__(self, most: int = ITEM_BYTES) -> None:
+        super().__init__(most, _bytes_of)
+        self.rewritten: Recent[tuple[bytes, Edited], bytes] = Recent(
+            REWRITTEN_BYTES, lambda key, text: _bytes_of_edits(key[1]) + len(text)
+        )
         self._seeds: dict[str, int] = {}
 
     def seed(self, kind: str) -> int:
@@ -110,28 +116,19 @@ class EntryCache:
             self._seeds[kind] = secrets.randbits(63)
         return self._seeds[kind]
 
-    def get(self, digest: bytes) -> Entry | None:
-        entry = self._young.get(digest)
-        if entry is None:
-            entry = self._old.get(digest)
-            if entry is not None:
-                self.put(digest, entry)
-        return entry
 
-    def put(self, digest: bytes, entry: Entry) -> None:
-        if _large(entry.facts):
-            return
-        if len(self._young) >= self._generation:
-            self._old, self._young = self._young, {}
-        self._young[digest] = entry
-
-
-def _large(facts: Facts) -> bool:
-    """Is this more than one would remember? Whoever sends requests chooses the names and how many there are."""
+def _bytes_of(_: bytes, entry: Entry) -> int:
+    """Whoever sends requests chooses the names in an item and how many there are."""
+    facts = entry.facts
+    size = ENTRY + CITED * (len(facts.sources) + len(facts.cites))
     marks: tuple[Call | Result, ...] = (*facts.calls, *facts.results)
-    return bool(marks) and (
-        len(marks) > MOST_MARKS or sum(len(mark.id) + len(mark.tool) for mark in marks) > MOST_MARKS * USUAL_NAME
-    )
+    for mark in marks:
+        size += MARK + getsizeof(mark.id) + getsizeof(mark.tool)
+    return size
+
+
+def _bytes_of_edits(piece: Edited) -> int:
+    return ENTRY + getsizeof(piece.lead) + sum(MARK + getsizeof(done.text) for done in piece.cleared)
 
 
 def known_entries(raws: Sequence[Slice], seed: int, cache: EntryCache) -> tuple[list[Entry | None], list[bytes]]:
@@ -156,25 +153,24 @@ def _linked(link: bytes, entries: Sequence[Entry]) -> list[bytes]:
 
 
 class Chains:
-    """Chains, with what was linked last time of histories that have only grown since. Bounded."""
+    """Chains, with what was linked last time of histories that have only grown since."""
 
-    def __init__(self, most: int = 256) -> None:
-        self._most = most
-        self._last: dict[tuple[object, ...], tuple[list[Entry], list[bytes]]] = {}
+    def __init__(self, most: int = CHAIN_BYTES) -> None:
+        self._last: Recent[tuple[object, ...], tuple[list[Entry], list[bytes]]] = Recent(
+            most, lambda _, linked: ENTRY + LINK * len(linked[1])
+        )
 
     def chain(self, tenant: str, format_name: str, entries: list[Entry]) -> list[bytes]:
         # Many conversations begin with the same instructions: the first few items tell them apart.
         key = (tenant, format_name, *map(id, entries[:4]))
-        known, links = self._last.get(key, ((), []))
+        known, links = self._last.get(key) or ([], [])
         if not known or known != entries[: len(known)]:
             links = chain(tenant, format_name, entries)
         elif len(known) < len(entries):
             links = [*links, *_linked(links[-1], entries[len(known) :])]
         else:
             return links
-        if len(self._last) >= self._most:
-            self._last.clear()
-        self._last[key] = (entries, links)
+        self._last.put(key, (entries, links))
         return links
 
 

@@ -80,7 +80,7 @@ class Router:
             for form in upstream.formats:
                 self._by_format.setdefault(form, name)
         self._globbed = [(name, upstream) for name, upstream in settings.upstreams.items() if upstream.models]
-        self._remembered = lru_cache(maxsize=4096)(self._route)
+        self._remembered = lru_cache(maxsize=1024)(self._route)
 
     def route(self, raw: bytes, anthropic: bool) -> Route | None:
         """None: no upstream serves this. `anthropic` says that the client sent an `anthropic-version` header."""

@@ -28,8 +28,6 @@ ITEM_OVERHEAD = 4
 """Tokens that a provider adds around one item (roles, separators); source: the OpenAI cookbook's counting recipe."""
 USUAL = MediaCost()
 """What a model charges of which nothing is known."""
-REWRITTEN_BYTES = 32 << 20
-"""What a reader remembers of rewritten items before it begins anew."""
 
 
 class Fields(Mapping[str, Any]):
@@ -118,8 +116,6 @@ class Reader:
         self._cache = cache
         self._seed = cache.seed(f"{form.name} {encoding} {media}")
         self._fixed_seed = cache.seed(f"{form.name} {encoding} fixed")
-        self._rewritten: dict[tuple[bytes, Edited], bytes] = {}
-        self._rewritten_size = 0
 
     def entries(self, raws: Sequence[Slice]) -> list[Entry]:
         """Facts and fingerprints of items. Raises NotCompactable for an item that can't be parsed."""
@@ -179,7 +175,7 @@ class Reader:
         Remembered (bounded), since the same history comes back with every request.
         """
         key = (xxhash.xxh3_128_digest(raw, self._seed), piece)
-        text = self._rewritten.get(key)
+        text = self._cache.rewritten.get(key)
         if text is None:
             item = jsonspan.value(raw)
             # What goes as a whole is not cleared first.
@@ -191,11 +187,7 @@ class Reader:
             if piece.lead:
                 edits += self.format.lead(item, piece.lead)
             text = jsonspan.edit(raw_bytes(raw), edits)
-            if self._rewritten_size > REWRITTEN_BYTES:
-                self._rewritten.clear()
-                self._rewritten_size = 0
-            self._rewritten[key] = text
-            self._rewritten_size += len(text) + 400
+            self._cache.rewritten.put(key, text)
         return text
 
     def parts(self, raw: Slice) -> tuple[Part, ...]:

@@ -31,7 +31,7 @@ WRITING_SECONDS = 10
 """How long a request waits for another one that archives and stores the same compaction."""
 LEAST_RECAP = 600
 """Tokens that a recap without a model gets even where the target leaves no room."""
-FINISHED_KEPT = 256
+FINISHED_KEPT = 64
 """Finished flights that are remembered for clients that left and come back."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.plan import Checkpoint, checkpoint_of
+from app.core.recent import Recent
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
 from app.ports import (
@@ -52,16 +53,20 @@ def _prepared(context: Context) -> str:
     return f"{context.ask.tenant} prepared {context.ask.policy.name}"
 
 
-DECODED = 2_000
-"""Checkpoints that are kept decoded, with the records that they were read from: two replicas that were cut off from their store may each
-have made one for the same prefix, and then the store's counts."""
+DECODED_BYTES = 16 << 20
+"""What checkpoints take that are kept decoded, with the records that they were read from: two replicas that were cut off from their store
+may each have made one for the same prefix, and then the store's counts."""
+EXPANDED = 3
+"""A record and its checkpoint take so many times the record's bytes, measured."""
 
 
 class Keeper:
     def __init__(self, store: SharedStore, recorder: Recorder) -> None:
         self._store = store
         self._recorder = recorder
-        self._decoded: dict[bytes, tuple[bytes, Checkpoint]] = {}
+        self._decoded: Recent[bytes, tuple[bytes, Checkpoint]] = Recent(
+            DECODED_BYTES, lambda _, known: 1_000 + EXPANDED * len(known[0])
+        )
         self._replayer = Replayer()
         self.ratios = counting.Ratios()
 
@@ -93,13 +98,11 @@ class Keeper:
         return self._replayer.replay(checkpoint, context.chain, context.client, context.reader, protects)
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
-        value, found = self._decoded.get(stored.key, (b"", None))
+        value, found = self._decoded.get(stored.key) or (b"", None)
         if found is None or value != stored.value:
             found = _read(stored)
             if found is not None:
-                if len(self._decoded) >= DECODED:
-                    self._decoded.clear()
-                self._decoded[stored.key] = stored.value, found
+                self._decoded.put(stored.key, (stored.value, found))
         return found
 
     async def has_moved_on(self, context: Context) -> bool:
@@ -223,7 +226,7 @@ class Keeper:
             return
         try:
             if checkpoint is not None:
-                self._decoded.pop(context.chain[checkpoint.covered - 1], None)
+                self._decoded.pop(context.chain[checkpoint.covered - 1])
                 await self._store.quarantine(context.ask.tenant, _stored(context, checkpoint))
             await self._store.update_session(context.ask.tenant, context.session, SessionChange(add={"rejections": 1}))
         except StoreFailed as fault:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import ref
 
 from app.core import rules
 from app.core.jsonspan import Slice
 from app.core.plan import Checkpoint, replay
-from app.core.view import Entry, Facts, View, origin
+from app.core.recent import Recent
+from app.core.view import Entry, Facts, View, origin, size_of
 from app.formats.reading import Reader
 
-FITTING, REPLAYED = 4_000, 256
-"""Verdicts, and views of covered prefixes, that are remembered."""
+FITTING, REPLAYED_BYTES = 4_000, 8 << 20
+"""Verdicts, and what views of covered prefixes take, that are remembered."""
 NEAR = 64
 """So many items back a remembered verdict is looked for."""
 
@@ -34,11 +36,16 @@ class _Prefix:
     entries: list[Entry]
     written: list[tuple[int, Slice]]
 
+    @property
+    def bytes(self) -> int:
+        """Entries are in another cache too, checkpoints as well."""
+        return 800 + 8 * (len(self.of) + len(self.entries)) + sum(100 + size_of(raw) for _, raw in self.written)
+
 
 class Replayer:
     def __init__(self) -> None:
-        self._fitting: dict[bytes, Checkpoint] = {}
-        self._prefixes: dict[bytes, _Prefix] = {}
+        self._fitting: dict[bytes, ref[Checkpoint]] = {}  # a verdict is no reason to keep a checkpoint
+        self._prefixes: Recent[bytes, _Prefix] = Recent(REPLAYED_BYTES, lambda _, prefix: prefix.bytes)
 
     def replay(
         self, checkpoint: Checkpoint, links: Sequence[bytes], client: View, reader: Reader, protects: bool = True
@@ -57,11 +64,9 @@ class Replayer:
         last = self._prefixes.get(key)
         if last is None or last.checkpoint is not checkpoint or last.of != client.entries[:covered]:
             view = replay(client, checkpoint, reader.rewrite, reader.entries)
-            if len(self._prefixes) >= REPLAYED:
-                self._prefixes.clear()
             written = [(at, view.raws[at]) for at, piece in enumerate(checkpoint.pieces) if not isinstance(piece, int)]
             entries = view.entries[: len(checkpoint.pieces)]
-            self._prefixes[key] = _Prefix(checkpoint, client.entries[:covered], entries, written)
+            self._prefixes.put(key, _Prefix(checkpoint, client.entries[:covered], entries, written))
             return view
         own = client.raws
         raws = [own[piece] if isinstance(piece, int) else b"" for piece in checkpoint.pieces]
@@ -96,14 +101,14 @@ class Replayer:
         """Is this a history that it fits, or one that goes on from there in a way that changes nothing?"""
         nearest = max(checkpoint.covered, len(links) - NEAR)
         for at in range(len(links) - 1, nearest - 1, -1):
-            if self._fitting.get(links[at]) is checkpoint:
+            if (fits := self._fitting.get(links[at])) is not None and fits() is checkpoint:
                 return closed([entry.facts for entry in client.entries[at + 1 :]])
         return False
 
     def _remember(self, link: bytes, checkpoint: Checkpoint) -> None:
         if len(self._fitting) >= FITTING:
             self._fitting.clear()
-        self._fitting[link] = checkpoint
+        self._fitting[link] = ref(checkpoint)
 
 
 def _shows_question(checkpoint: Checkpoint, client: View) -> bool:

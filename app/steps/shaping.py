@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from sys import getsizeof
 
 import xxhash
 
 from app.core import jsonspan, rules
 from app.core.notes import cut_result, left_out_result
 from app.core.plan import rebuilt
+from app.core.recent import Recent
 from app.core.view import Clearing, Edited, Note, Piece, View, origin
 from app.errors import NotCompactable
 from app.formats.reading import result_key
@@ -25,12 +26,10 @@ from app.steps.thinking import earlier_reasoning
 
 SHORT_RESULT = 200
 """Tokens that `compact_tool_results` leaves of a result of an earlier turn."""
-REMEMBERED = 10_000
-"""Items whose shape is remembered before that begins anew."""
+SHORTENED_BYTES, REMEMBERED = 8 << 20, 10_000
+"""What is remembered of shortened results, and the items about which a question is remembered."""
 REWRITES_RESULTS = frozenset({"no_tool_results", "compact_tool_results", "messages_only"})
 
-K = TypeVar("K")
-V = TypeVar("V")
 Address = Callable[[str], str]
 """Where a result can be read, by a key that depends on its content."""
 
@@ -47,6 +46,11 @@ Shortened = tuple[tuple[Clearing, ...], tuple[str, ...]]
 """Clearings of one item, and the keys of those that need an archive."""
 
 
+def _bytes_of(_: tuple[object, ...], shortened: Shortened) -> int:
+    """Measured, with its key."""
+    return 700 + sum(300 + getsizeof(clearing.text) for clearing in shortened[0])
+
+
 def shapes(policy: Policy) -> bool:
     """Does this policy shape requests at all?"""
     return policy.history_mode != "full" or policy.max_tool_result_tokens is not None
@@ -56,7 +60,9 @@ def shapes(policy: Policy) -> bool:
 class Shaping:
     """One for all requests: results come back with every request, and to tokenise them each time would be dear."""
 
-    _shortened: dict[tuple[object, ...], Shortened] = field(default_factory=dict)
+    _shortened: Recent[tuple[object, ...], Shortened] = field(
+        default_factory=lambda: Recent(SHORTENED_BYTES, _bytes_of)
+    )
     _known: dict[bytes, bool] = field(default_factory=dict)
 
     def shape(self, context: Context, address: Address, count: Callable[[str], int]) -> tuple[View, list[Cut]]:
@@ -74,19 +80,19 @@ class Shaping:
 
     def shortened(self, key: tuple[object, ...], work: Callable[[], Shortened]) -> Shortened:
         """What `work` says, remembered under this key."""
-        return _remembered(self._shortened, key, work)
+        found = self._shortened.get(key)
+        if found is None:
+            found = work()
+            self._shortened.put(key, found)
+        return found
 
     def known(self, key: bytes, work: Callable[[], bool]) -> bool:
         """The same for a question about one item."""
-        return _remembered(self._known, key, work)
-
-
-def _remembered(known: dict[K, V], key: K, work: Callable[[], V]) -> V:
-    if key not in known:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[key] = work()
-    return known[key]
+        if key not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = work()
+        return self._known[key]
 
 
 class _Shape:

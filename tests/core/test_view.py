@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,11 +14,15 @@ from msgspec.json import decode
 
 from app.core import view as views
 from app.core.view import (
+    Call,
     Chains,
+    Clearing,
     Edited,
     Entry,
     EntryCache,
+    Facts,
     Note,
+    Result,
     View,
     chain,
     known_entries,
@@ -59,7 +64,7 @@ def test_tenants_and_formats_share_no_link() -> None:
 def test_chains_that_are_remembered_are_the_same(steps: list[tuple[int, int, bool]]) -> None:
     """Histories that grow, shrink, branch, belong to others, or are read anew."""
     pool = entries(*(bytes([n]) * 16 for n in range(4)))
-    chains = Chains(most=3)
+    chains = Chains(3 * views.ENTRY * 2)
     history: list[Entry] = pool[:1]
     for keep, added, other in steps:
         history = [*history[: max(1, keep)], *pool[:added]]
@@ -101,7 +106,7 @@ def test_seeds_are_this_processs_own() -> None:
 
 
 def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
-    cache = EntryCache(generation=3)
+    cache = EntryCache(6 * views.ENTRY)
     used = Entry(ask(), b"used")
     cache.put(b"used", used)
     for n in range(30):
@@ -110,6 +115,46 @@ def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
     assert cache.get(b"1") is None
     assert cache.get(b"29") is not None
     assert len(cache._young) + len(cache._old) <= 6
+
+
+@pytest.mark.parametrize("shape", ["says", "calls", "results", "names", "cites", "chains", "rewritten"])
+def test_what_is_remembered_takes_what_it_is_booked_with(shape: str) -> None:
+    """Clients choose what is in an item. Within a third, so that the bound of a cache is the bound of its memory."""
+    made, cache, chains = 300, EntryCache(1 << 30), Chains(1 << 30)
+    known = entries(*(n.to_bytes(16, "big") for n in range(200)))
+
+    def entry(n: int) -> Entry:
+        name = f"{n:030}"
+        calls = {
+            "calls": [Call(f"call_{name}{at}", f"tool{n}", ("tool_calls", at), 9) for at in range(20)],
+            "names": [Call("i" * 5_000 + name, "t" * 5_000 + name, (at,), 9) for at in range(3)],
+        }.get(shape, [])
+        results = [Result(f"call_{name}{at}", "", ("content", at), 1_000 + n) for at in range(20)]
+        cites = [("".join(("document", str(n))), 1_000 + at) for at in range(20)]
+        return Entry(
+            Facts("user", tuple(calls), tuple(results if shape == "results" else ()), cites=tuple(cites if shape == "cites" else ())),
+            n.to_bytes(16, "big"), 1_000 + n,
+        )  # fmt: skip
+
+    chains.chain("warm", "up", known)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(made):
+            if shape == "chains":
+                chains.chain(f"tenant {n}", "f", list(known))
+            elif shape == "rewritten":
+                cleared = tuple(Clearing(at, f"cleared {n} " * 10) for at in range(5))
+                cache.rewritten.put(
+                    (n.to_bytes(16, "big"), Edited(1_000 + n, cleared, f"lead {n}" * 99)), b"%09d" % n * 99
+                )
+            else:
+                cache.put(n.to_bytes(16, "big"), entry(n))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    booked = {"chains": chains._last, "rewritten": cache.rewritten}.get(shape, cache)._bytes
+    assert booked * 2 / 3 < taken < booked * 4 / 3
 
 
 # Views
@@ -135,12 +180,3 @@ def test_slices_of_both_kinds_are_alike(value: Any) -> None:
     raw = decode(b"[" + text + b"]", type=list[Raw])[0]
     assert raw_bytes(raw) == raw_bytes(text) == text
     assert size_of(raw) == size_of(text) == len(text)
-
-
-def test_an_item_of_too_many_or_too_long_names_is_not_remembered() -> None:
-    """Clients choose them: what is remembered of one item has to be small."""
-    cache = EntryCache()
-    kept, many, long = Entry(says(*"abc"), b"1"), Entry(says(*["x"] * 501), b"2"), Entry(says("x" * 20_001), b"3")
-    for at, entry in enumerate((kept, many, long)):
-        cache.put(bytes([at]), entry)
-    assert [cache.get(bytes([at])) for at in range(3)] == [kept, None, None]

@@ -157,12 +157,13 @@ def test_a_rewritten_item_changes_in_one_place() -> None:
     assert own.rewrite(RESULT, Edited(0, (Clearing(0, "else"),))) != text
 
 
-def test_what_is_remembered_of_rewriting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.formats.reading.REWRITTEN_BYTES", 5_000)
-    own = reader(MESSAGES)
+def test_what_is_remembered_of_rewriting_is_one_bound_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.core.view.REWRITTEN_BYTES", 5_000)
+    cache = EntryCache()
     for n in range(50):
-        own.rewrite(RESULT, Edited(0, (Clearing(0, f"{n}"),)))
-        assert len(own._rewritten) <= 12
+        for own in (reader(MESSAGES, cache), reader(FORMATS["openai-chat"], cache)):
+            own.rewrite(RESULT, Edited(0, (), f"{n}"))
+        assert len(cache.rewritten._young) + len(cache.rewritten._old) <= 12
 
 
 def test_texts_of_an_item() -> None:

@@ -111,14 +111,14 @@ def test_items_that_only_differ_in_bytes_are_taken_as_they_are_now() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.steps.replaying.FITTING", 5)
-    monkeypatch.setattr("app.steps.replaying.REPLAYED", 3)
+    monkeypatch.setattr("app.steps.replaying.REPLAYED_BYTES", 6_000)
     client, replayer = Client(), Replayer()
     for n in range(20):
         assert client.replayed(replayer, CUT, Talk.of(5).ask(f"{n}").items) is not None
         talk = Talk(*({"role": "user", "content": f"{n}"}, *Talk.of(5).items))
         client.replayed(replayer, CUT, talk.items)
         assert len(replayer._fitting) <= 5
-        assert len(replayer._prefixes) <= 3
+        assert len(replayer._prefixes._young) + len(replayer._prefixes._old) <= 6
     assert NEAR > 10
 
 

@@ -31,8 +31,8 @@ from app.ports import (
     Tracer,
 )
 
-LOCAL_BYTES = 128 << 20
-"""Bytes of checkpoints kept beside the real store: half of this."""
+LOCAL_BYTES = 40 << 20
+"""Bytes of all that is kept beside the real store, 15 MB of it checkpoints."""
 
 REPAIRS = 16
 """Background writes at a time that bring the store up to date; more are left for the next lookup."""

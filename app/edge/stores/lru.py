@@ -43,10 +43,14 @@ class Lru(Generic[K, V]):
         self.pop(key)
         if size > self._max_bytes:
             return
-        self._entries[key] = value, size, self._clock() + ttl
+        now = self._clock()
+        self._entries[key] = value, size, now + ttl
         self.bytes += size
-        while len(self._entries) > self._max_items or self.bytes > self._max_bytes:
-            self.pop(next(iter(self._entries)))
+        while self._entries:
+            oldest, (_, _, expires) = next(iter(self._entries.items()))
+            if expires > now and len(self._entries) <= self._max_items and self.bytes <= self._max_bytes:
+                break
+            self.pop(oldest)
 
     def pop(self, key: K) -> V | None:
         entry = self._entries.pop(key, None)

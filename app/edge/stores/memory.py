@@ -16,23 +16,27 @@ from app.edge.stores.sessions import changed, checked
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
 
 ITEMS = 100_000
+CHECKPOINTS, ANCHORS, SESSIONS, ARCHIVES, COMPACTIONS, LEASES = 6 / 16, 1 / 16, 2 / 16, 5 / 16, 1 / 16, 1 / 16
+"""Shares of all bytes."""
+CHECKPOINT_BYTES, ANCHOR_BYTES, FILED_BYTES, LEASE_BYTES = 550, 450, 60, 400
 SESSION_BYTES, MARK_BYTES = 1_000, 300
-"""What a session, and each figure of a provider's in it, takes in this process, measured."""
+"""What a checkpoint takes in this process besides its record, an anchor, each checkpoint filed under it, a lease, a session, and each
+figure of a provider's in it; all measured."""
 T = TypeVar("T")
 
 
 class MemoryStore:
-    """Half of `options.max_bytes` is for checkpoints, half for archives; of anything at most `max_items`."""
+    """At most `options.max_bytes` in all, and of anything at most `max_items`."""
 
     def __init__(self, options: StoreOptions | None = None, *, max_items: int = ITEMS) -> None:
         self.options = options or StoreOptions(max_bytes=256 << 20)
-        half, clock = self.options.max_bytes // 2, self.options.clock
-        self._checkpoints: Lru[tuple[str, bytes], StoredCheckpoint] = Lru(max_items, half, clock)
-        self._anchors: Lru[tuple[str, bytes], dict[bytes, None]] = Lru(max_items, half, clock)
-        self._sessions: Lru[tuple[str, str], Session] = Lru(max_items, half, clock)
-        self._archives: Lru[str, Archive] = Lru(max_items, half, clock)
-        self._compactions: Lru[str, Compaction] = Lru(max_items, half, clock)
-        self._leases: Lru[str, str] = Lru(max_items, half, clock)
+        most, clock = self.options.max_bytes, self.options.clock
+        self._checkpoints: Lru[tuple[str, bytes], StoredCheckpoint] = Lru(max_items, int(most * CHECKPOINTS), clock)
+        self._anchors: Lru[tuple[str, bytes], dict[bytes, None]] = Lru(max_items, int(most * ANCHORS), clock)
+        self._sessions: Lru[tuple[str, str], Session] = Lru(max_items, int(most * SESSIONS), clock)
+        self._archives: Lru[str, Archive] = Lru(max_items, int(most * ARCHIVES), clock)
+        self._compactions: Lru[str, Compaction] = Lru(max_items, int(most * COMPACTIONS), clock)
+        self._leases: Lru[str, str] = Lru(max_items, int(most * LEASES), clock)
 
     @classmethod
     def from_url(cls, url: str, options: StoreOptions) -> MemoryStore:
@@ -67,13 +71,15 @@ class MemoryStore:
     def replace_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
         """Keep it, whatever was there (for `Guarded`, which learns from the real store)."""
         ttl = self.options.checkpoint_ttl
-        self._checkpoints.put((tenant, checkpoint.key), checkpoint, size=len(checkpoint.value) + 200, ttl=ttl)
+        size = CHECKPOINT_BYTES + len(checkpoint.value)
+        self._checkpoints.put((tenant, checkpoint.key), checkpoint, size=size, ttl=ttl)
         filed = self._anchors.get((tenant, checkpoint.anchor)) or {}
         filed.pop(checkpoint.key, None)
         filed[checkpoint.key] = None
         while len(filed) > PER_ANCHOR:
             del filed[next(iter(filed))]
-        self._anchors.put((tenant, checkpoint.anchor), filed, size=100, ttl=ttl)
+        size = ANCHOR_BYTES + FILED_BYTES * len(filed)
+        self._anchors.put((tenant, checkpoint.anchor), filed, size=size, ttl=ttl)
 
     def forget_checkpoint(self, tenant: str, key: bytes) -> None:
         self._checkpoints.pop((tenant, key))
@@ -126,13 +132,13 @@ class MemoryStore:
         if self._leases.get(name) is not None:
             return None
         token = secrets.token_hex(16)
-        self._leases.put(name, token, ttl=seconds)
+        self._leases.put(name, token, size=LEASE_BYTES, ttl=seconds)
         return token
 
     async def renew(self, name: str, token: str, seconds: float) -> bool:
         held = self._leases.get(name) == token
         if held:
-            self._leases.put(name, token, ttl=seconds)
+            self._leases.put(name, token, size=LEASE_BYTES, ttl=seconds)
         return held
 
     async def release(self, name: str, token: str) -> None:

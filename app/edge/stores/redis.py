@@ -41,8 +41,9 @@ from app.edge.stores.redis_tls import Unusable
 from app.edge.stores.sessions import KINDS, checked, closed, increments, opened, replacements, session_of
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors, home_of
 
-CACHE_ITEMS, CACHE_BYTES, CACHE_SECONDS = 20_000, 64 << 20, 60
-"""The last: after a server has lost its data, another replica may have made another checkpoint for the same prefix."""
+CACHE_ITEMS, CACHE_BYTES, LISTED_BYTES, CACHE_SECONDS = 20_000, 8 << 20, 2 << 20, 60
+"""Of checkpoints' records that are not asked for again, and of sessions that were listed lately. The last: after a server has lost its
+data, another replica may have made another checkpoint for the same prefix."""
 TRIES = 4
 """Records asked for in one lookup, deepest first, while they turn out to be gone."""
 LARGEST_RECORD = 32 << 20
@@ -66,7 +67,7 @@ class RedisStore:
         self._lists = Lists(servers, options)
         self._packing = Packing(options.seal)
         self._values: Lru[tuple[str, bytes], bytes] = Lru(CACHE_ITEMS, CACHE_BYTES, options.clock)
-        self._listed: Lru[tuple[str, str], bool] = Lru(CACHE_ITEMS, CACHE_BYTES, options.clock)
+        self._listed: Lru[tuple[str, str], bool] = Lru(CACHE_ITEMS, LISTED_BYTES, options.clock)
 
     @classmethod
     def from_url(cls, url: str, options: StoreOptions) -> RedisStore:
@@ -162,7 +163,7 @@ class RedisStore:
             calls += self._lists.line("sessions", "", msgspec.msgpack.encode((tenant, session)), stamp, ttl)
             calls += self._lists.line("tenants", session, tenant.encode(), stamp, ttl)
         await self._servers.run(calls)
-        self._listed.put((tenant, session), True, size=300, ttl=min(LIST_SECONDS, ttl / 4))
+        self._listed.put((tenant, session), True, size=400, ttl=min(LIST_SECONDS, ttl / 4))
 
     @bounded
     async def put_archive(self, archive: Archive) -> None:
@@ -276,7 +277,7 @@ class RedisStore:
 
     def _remember(self, tenant: str, key: bytes, value: bytes) -> None:
         life = min(CACHE_SECONDS, self.options.checkpoint_ttl)
-        self._values.put((tenant, key), value, size=len(value) + 200, ttl=life)
+        self._values.put((tenant, key), value, size=len(value) + 400, ttl=life)
 
     async def _renew(self, tenant: str, checkpoint: StoredCheckpoint) -> None:
         """Half of its life is over and it is still in use. A server that can't write just now can still be read."""

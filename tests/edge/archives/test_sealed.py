@@ -20,7 +20,7 @@ from app.edge.archives.base import External
 from app.edge.stores.memory import MemoryStore
 from app.errors import Unreadable
 from app.ports import Archive, ArchiveSink
-from app.steps.archive import whole
+from app.steps.archive import full_document
 from tests.edge.wire import compactd, configured, request
 
 NAME = "compaction_s_20260102T030405Z_1_abcd"
@@ -107,7 +107,7 @@ async def test_a_whole_says_what_of_it_can_not_be_opened(opened: Opened) -> None
         (f"new:{NEW},old:{OLD}", [3, 4], None),
         (f"new:{NEW}", [4], f"{NAME} needs the encryption key old, which is not configured"),
     ):
-        found = await whole(opened(key), later)
+        found = await full_document(opened(key), later)
         assert ([item["index"] for item in found["items"]], found.get("unreadable")) == (indexes, told)
 
 

@@ -50,3 +50,15 @@ def test_a_life_ends_and_is_renewed_only_when_asked() -> None:
     assert kept.get("a") == 1
     assert kept.get("b") is None
     assert kept.bytes == 1
+
+
+def test_what_has_expired_leaves_with_the_next_that_comes() -> None:
+    clock = Clock()
+    kept: Lru[str, int] = Lru(10, 100, clock)
+    for number, key in enumerate("abc"):
+        kept.put(key, number, size=5, ttl=10)
+    kept.get("a", ttl=20)
+    clock.now += 10
+    kept.put("d", 3, size=5, ttl=10)
+    assert (len(kept), kept.bytes) == (2, 10)
+    assert [kept.get(key) for key in "abcd"] == [0, None, None, 3]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from app.edge.stores import MemoryStore, StoreOptions
-from app.ports import Archive, Found, SessionChange, StoredCheckpoint
+from app.ports import Archive, Found, Session, SessionChange, StoredCheckpoint, UsageMark
 from tests.contract.test_stores import checkpoint, links
 
 
@@ -26,13 +28,38 @@ async def test_checkpoints_are_bounded_by_count_and_what_is_used_stays() -> None
 
 
 async def test_checkpoints_and_archives_are_bounded_by_bytes() -> None:
-    store = MemoryStore(StoreOptions(max_bytes=100_000))
+    store = MemoryStore(StoreOptions(max_bytes=160_000))
     chains = [links(3, name=f"c{n}") for n in range(10)]
     for number, chain in enumerate(chains):
         await store.put_checkpoint("t", checkpoint(chain, 3, bytes(10_000)))
         await store.put_archive(Archive(f"a{number}", "", "t", "s", 1.0, "", bytes(10_000)))
-    assert [bool((await store.lookup("t", chain, "")).checkpoint) for chain in chains] == [False] * 6 + [True] * 4
+    assert [bool((await store.lookup("t", chain, "")).checkpoint) for chain in chains] == [False] * 5 + [True] * 5
     assert len((await store.archives())[0]) == 4
+
+
+async def test_what_is_kept_takes_what_it_is_booked_with() -> None:
+    """Within a third: the bound of bytes is one of memory."""
+    chains = [links(40, name=f"c{n}") for n in range(300)]
+    marks = [
+        tuple(UsageMark(f"{n:08}{at:08}".encode(), 1_000 + at, 2_000 + n, f"{n}-model") for at in range(8))
+        for n in range(300)
+    ]
+    store = MemoryStore(StoreOptions(max_bytes=1 << 30))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n, chain in enumerate(chains):
+            store.replace_checkpoint(f"tenant {n}", checkpoint(chain, 33, bytes(2_000)))
+        checkpoints = tracemalloc.get_traced_memory()[0] - before
+        for n in range(300):
+            store.replace_session(Session(f"session {n}", f"tenant {n}", last_archive=f"{n}" * 40, usages=marks[n]))
+            await store.acquire(f"summary tenant {n} policy {n:032}", 5)
+        others = tracemalloc.get_traced_memory()[0] - before - checkpoints
+    finally:
+        tracemalloc.stop()
+    booked = store._checkpoints.bytes + store._anchors.bytes
+    assert booked * 2 / 3 < checkpoints < booked * 4 / 3
+    assert others < (store._sessions.bytes + store._leases.bytes) * 4 / 3
 
 
 async def test_the_clock_decides_every_life() -> None:

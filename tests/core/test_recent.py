@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from sys import getsizeof
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.recent import Recent
+
+
+def sized(most: int) -> Recent[str, int]:
+    """Values are their own weights."""
+    return Recent(most, lambda _, value: value)
+
+
+def held(recent: Recent[str, int]) -> int:
+    return sum(recent._young.values()) + sum(recent._old.values())
+
+
+def test_what_is_used_stays_and_the_rest_goes() -> None:
+    recent = sized(20)
+    recent.put("used", 2)
+    for n in range(30):
+        recent.put(f"{n}", 3)
+        assert recent.get("used") == 2
+    assert recent.get("29") == 3
+    assert recent.get("1") is None
+
+
+def test_what_is_larger_than_a_generation_is_not_kept_and_costs_nobody_his_place() -> None:
+    recent = sized(20)
+    recent.put("a", 9)
+    recent.put("b", 11)
+    assert (recent.get("a"), recent.get("b")) == (9, None)
+    recent.put("a", 11)
+    assert recent.get("a") is None
+
+
+def test_a_value_takes_the_place_of_the_one_before_it() -> None:
+    recent = sized(20)
+    for size in (3, 9, 2):
+        recent.put("a", size)
+        assert (recent.get("a"), held(recent), recent._bytes) == (size, size, size)
+    recent.pop("a")
+    recent.pop("a")
+    assert (recent.get("a"), recent._bytes) == (None, 0)
+
+
+def test_false_and_nothing_are_values() -> None:
+    recent: Recent[str, object] = Recent(1_000, lambda key, _: getsizeof(key))
+    for value in (False, 0, "", ()):
+        recent.put("a", value)
+        assert recent.get("a") == value
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 14), st.sampled_from(["put", "get", "pop"]))))
+def test_the_bound_holds_whatever_is_done(steps: list[tuple[str, int, str]]) -> None:
+    recent, last = sized(20), dict[str, int]()
+    for key, size, what in steps:
+        if what == "put":
+            recent.put(key, size)
+            last[key] = size
+        elif what == "pop":
+            recent.pop(key)
+            last.pop(key, None)
+        found = recent.get(key)
+        assert found in (None, last.get(key))
+        assert recent._bytes == sum(recent._young.values()) <= 10
+        assert sum(recent._old.values()) <= 10
+        assert not recent._young.keys() & recent._old.keys()
