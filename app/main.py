@@ -98,6 +98,10 @@ class App:
         self.metrics.draining.set(self.relay.draining)
         self.metrics.store_degraded.set(not self.store.healthy)
 
+    def count_tasks(self) -> None:
+        """Also a gauge; finding out takes a look at every task."""
+        self.metrics.tasks.set(len(asyncio.all_tasks()))
+
 
 def _wiring(settings: Settings) -> Wiring:
     log = structlog.get_logger("compactd")

@@ -22,11 +22,3 @@ async def test_some_seconds_of_it(
     told = capsys.readouterr().out
     assert "compacted threshold" in told
     assert "1 kills" in told
-
-
-def test_a_climb_is_told_from_noise() -> None:
-    noise = [(minute / 10, 100 + (minute * 7919 % 13) / 10, 20) for minute in range(200)]
-    rise, error = soak.slope(noise)
-    assert abs(rise) - error < soak.SLOPE / 10
-    rise, error = soak.slope([(minute, size + 2 * minute, files) for minute, size, files in noise])
-    assert rise - error > soak.SLOPE

@@ -105,6 +105,7 @@ class Metrics:
             return Gauge(f"compactd_{name}", text, labels, registry=registry, multiprocess_mode=mode)
 
         self.inflight = gauge("inflight_requests", "Requests being forwarded now.", "livesum")
+        self.tasks = gauge("tasks", "Tasks of the event loop, once a second.", "livesum")
         self.draining = gauge("draining", "1 while compactd is stopping.", "livemax")
         self.store_degraded = gauge("store_degraded", "1 while the store is done without.", "livemax")
         self.build = gauge("build_info", "Always 1; the label says which compactd this is.", "max", "version")

@@ -38,6 +38,8 @@ from app.settings import Settings, load
 SHORT_LIFE, LONGEST_WAIT, MOST_FAILURES = 10.0, 30.0, 5
 """A worker that dies sooner than this (seconds) has failed at its start; the longest wait (seconds) until it is tried again; so many
 failures in a row, with no worker left, and compactd gives up."""
+TICKS = 10
+"""uvicorn's, a second."""
 QUIET = 0.5
 """Seconds without a request after which the connections that are still open are idle ones, safe to close."""
 _CLOSE = (b"connection", b"close")
@@ -77,6 +79,8 @@ class Server(uvicorn.Server):
         """Called ten times a second; True ends the main loop."""
         over = await super().on_tick(counter)
         self._app.measure()
+        if counter % TICKS == 0:
+            self._app.count_tasks()
         relay, now = self._app.relay, time.monotonic()
         if self._parent and os.getppid() != self._parent and not relay.draining:
             structlog.get_logger("compactd").error("parent_died", action="drains and ends")

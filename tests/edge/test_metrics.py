@@ -51,6 +51,7 @@ BESIDES = {
     "faults_total": {"where"},
     "summary_failures_total": {"reason"},
     "upstream_failures_total": {"upstream", "code"},
+    "tasks": set(),
     "draining": set(),
     "store_degraded": set(),
     "build_info": {"version"},

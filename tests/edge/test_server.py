@@ -105,6 +105,7 @@ async def test_reload_and_drain_leave_a_running_stream_alone(tmp_path: Path) -> 
                     await asyncio.sleep(0.01)
             assert (ready.json(), ready.headers["connection"]) == ({"status": "draining"}, "close")
             assert await compactd.metric("draining") == 1
+            assert 1 <= await compactd.metric("tasks") < 20
             assert (await compactd.http.get("/livez")).status_code == 200
             await kept.send(request("GET", "/v1/models"))  # whoever sent it could not know
             answer = await kept.answer()
