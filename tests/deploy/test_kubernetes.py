@@ -181,18 +181,26 @@ def test_the_image_is_that_of_this_version(file: str) -> None:
 # With the tools
 
 
+def tool(name: str) -> str:
+    """Where it is: `make kubernetes` installs it. Skips without it."""
+    own = ROOT / ".venv-kubernetes/bin" / name
+    found = str(own) if own.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"no {name}; `make kubernetes` installs it")
+    return found
+
+
 @cache
 def built(overlay: str) -> str:
     """What `kubectl apply -k` would apply. Skips without a kubectl that knows today's kustomize."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("no kubectl")
+    kubectl = tool("kubectl")
     told = subprocess.run(
-        ["kubectl", "version", "--client", "--output=json"], capture_output=True, text=True, check=False
+        [kubectl, "version", "--client", "--output=json"], capture_output=True, text=True, check=False
     )
     if not json.loads(told.stdout or "{}").get("kustomizeVersion", "").startswith("v5"):
         pytest.skip("this kubectl's kustomize is older than 5")
     ran = subprocess.run(
-        ["kubectl", "kustomize", str(FOLDER / "overlays" / overlay)], capture_output=True, text=True, check=False
+        [kubectl, "kustomize", str(FOLDER / "overlays" / overlay)], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     return ran.stdout
@@ -260,10 +268,7 @@ def test_the_schema_holds(overlay: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_checkov_finds_nothing_else(overlay: str, tmp_path: Path) -> None:
-    beside = Path(sys.executable).with_name("checkov")
-    checkov = str(beside) if beside.exists() else shutil.which("checkov")
-    if checkov is None:
-        pytest.skip("no checkov; `pip install checkov`, in an environment of its own")
+    checkov = tool("checkov")
     (tmp_path / "built.yaml").write_text(built(overlay))
     skipped = [*LEFT_OUT, *(THE_AGENTS if overlay == "sidecar" else ())]
     ran = subprocess.run(
