@@ -18,6 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app import __version__
 from app.formats import FORMATS
 from app.ports import Store
+from app.strategies import STRATEGIES
 
 M = TypeVar("M", Counter, Histogram)
 _TOKENS = (500, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
@@ -38,6 +39,7 @@ EITHER_WAY = "original_too"
 """The class of rejections that say nothing about the compaction."""
 REJECTIONS = ("invalid_request", "binds_thinking", EITHER_WAY)
 """Classes of refusal: the quirks that a format learns from one, and all others."""
+LEVELS = ("1", "2")
 STORE_OPS = tuple(name for name in vars(Store) if not name.startswith("_") and name != "close")
 
 
@@ -117,6 +119,8 @@ class Metrics:
         for form in FORMATS:
             self.of(self.overflows, form)
             self.of(self.disconnected, form)
+        for form, strategy, level in product(FORMATS, STRATEGIES, LEVELS):
+            self.of(self.compactions, form, strategy, level)
         for form, kind in product(FORMATS, REJECTIONS):
             self.of(self.rejections, form, kind)
         for source in SOURCES:

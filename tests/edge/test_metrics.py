@@ -128,6 +128,7 @@ def test_what_is_known_beforehand_stands_at_zero(metrics: Metrics) -> None:
     """A series that begins with 1 has no increase: an alert on it would miss the first event."""
     for name, labels in [
         ("rejections_total", {"format": "gemini", "class": "invalid_request"}), ("store_errors_total", {"op": "lookup"}),
+        ("compactions_total", {"format": "gemini", "strategy": "combined", "level": "1"}),
         ("overflows_total", {"format": "openai-chat"}), ("estimated_cost_usd_total", {"kind": "spent_on_summaries"}),
     ]:  # fmt: skip
         assert metrics.registry.get_sample_value(f"compactd_{name}", labels) == 0, name
