@@ -1,8 +1,8 @@
 # compactd in a container. What builds it stays in the first stage; what runs needs no network but the providers', and no
 # writable place but /data.
 #
-# BASE is pinned to a patch release and raised by a pull request (.github/dependabot.yml). To pin the very bytes:
-# docker build --build-arg BASE=python:3.13.16-slim-trixie@sha256:… .
+# BASE is pinned to a patch release and raised by a pull request (.github/dependabot.yml). To pin the very bytes, as releases do:
+# docker build --build-arg "BASE=$(deploy/pin-base.sh)" .
 # EXTRAS adds what is not in every installation: --build-arg EXTRAS=s3,otel
 ARG BASE=python:3.13.16-slim-trixie
 

@@ -35,13 +35,16 @@ trap tidy EXIT
 
 docker version >/dev/null 2>&1 || fail "no Docker engine answers; start one, or set DOCKER_HOST"
 
+from=${BASE:-$(sed -n 's/^ARG BASE=//p' Dockerfile)}
+docker image inspect "$from" >/dev/null 2>&1 || docker pull --quiet "$from" >/dev/null # a builder may keep it to itself
+
 echo "== build"
 docker build --network host ${BASE:+--build-arg "BASE=$BASE"} --tag "$IMAGE" . >"$work/build.log" 2>&1 || {
   tail -20 "$work/build.log"
   fail "the image does not build"
 }
 size=$(docker image inspect -f '{{.Size}}' "$IMAGE")
-base=$(docker image inspect -f '{{.Size}}' "${BASE:-$(sed -n 's/^ARG BASE=//p' Dockerfile)}")
+base=$(docker image inspect -f '{{.Size}}' "$from")
 
 echo "== alone: no network, so nothing can be downloaded"
 docker run --detach --name "$RUN-alone" --network none "${HARDENED[@]}" --tmpfs /tmp "$IMAGE" >/dev/null

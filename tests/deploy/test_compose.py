@@ -84,7 +84,7 @@ def test_every_image_has_a_version() -> None:
     images = [service["image"] for service in services(STACK).values() if "build" not in service]
     base = re.search(r"^ARG BASE=(\S+)$", DOCKERFILE, re.M)
     assert base
-    for image in [*images, f"${{BASE:-{base[1]}}}"]:
+    for image in [*images, f"${{BASE:-{base[1].partition('@')[0]}}}"]:
         assert re.fullmatch(r"\$\{[A-Z_]+:-[\w/]+:v?\d+\.\d+(\.\d+)?(-[\w-]+)?\}", image), image
 
 
@@ -155,3 +155,23 @@ def test_compose_accepts_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_script_is_one_that_bash_can_read(script: Path) -> None:
     assert subprocess.run(["bash", "-n", str(script)], capture_output=True, check=False).returncode == 0
     assert script.stat().st_mode & 0o111
+
+
+def test_the_base_is_told_with_its_digest(tmp_path: Path) -> None:
+    """By an engine's answers, which are a script's here."""
+    digest = "sha256:" + "0a" * 32
+    engine = tmp_path / "docker"
+    engine.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\n[ "$1" = pull ] || echo "${{ANSWER}}"\n')
+    engine.chmod(0o755)
+
+    def told(answer: str) -> subprocess.CompletedProcess[str]:
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin", "ANSWER": answer}
+        return subprocess.run([DEPLOY / "pin-base.sh"], env=path, capture_output=True, text=True, check=False)
+
+    base = re.search(r"^ARG BASE=([^@\s]+)", DOCKERFILE, re.M)
+    assert base
+    assert told(f"python@{digest}").stdout == f"{base[1]}@{digest}\n"
+    assert (tmp_path / "asked").read_text().startswith(f"pull --quiet {base[1]}\n")
+    unknown = told("")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert base[1] in unknown.stderr
