@@ -220,6 +220,36 @@ async def test_standing_instructions_stay_at_the_head() -> None:
     assert texts(outcome)[:2] == ["Be brief.", notice(16)]
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+async def test_a_clock_in_the_instructions_at_the_head_costs_no_second_compaction(heads: int) -> None:
+    """They stay as each request has them, so what they say changes nothing about what was compacted behind them."""
+    house, sessions = House("The story so far."), set()
+    talk = Talk(*({"role": "system", "content": "Be brief."} for _ in range(heads)), *Talk.of(10).items)
+    for n in range(4):
+        talk.items[heads - 1] = {"role": "system", "content": f"It is 12:0{n}. {words(20 * n)}"}
+        outcome = await house.decide(talk, policy(strategy="summarize"))
+        assert story(outcome) == (("replayed", "checkpoint") if n else ("compacted", "threshold"))
+        assert sent(outcome)[heads - 1] == talk.items[heads - 1]
+        assert "The story so far." in texts(outcome)[heads]
+        sessions.add(outcome.session)
+        talk.answer().ask(f"And {n}?")
+    assert len(house.writer.jobs) == len(sessions) == 1
+
+
+async def test_instructions_that_move_along_with_the_question_cost_no_second_compaction() -> None:
+    """What stays in front of the question (a clock, what was looked up for it) need not be there again."""
+    house = House("The story so far.")
+    talk = Talk.of(10)
+    for n in range(4):
+        clock = {"role": "system", "content": f"It is 12:0{n}."}
+        moved = Talk(*talk.items[:-1], clock, talk.items[-1])
+        outcome = await house.decide(moved, policy(strategy="summarize"))
+        assert story(outcome) == (("replayed", "checkpoint") if n else ("compacted", "threshold"))
+        assert sent(outcome)[-2:] == [clock, talk.items[-1]]
+        talk.answer().ask(f"And {n}?")
+    assert len(house.writer.jobs) == 1
+
+
 # Declining
 
 

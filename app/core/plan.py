@@ -181,7 +181,7 @@ def apply(
     bare = frozenset(plan.bare)
     pieces: list[Piece] = []
     covered = view.covered
-    facts = view.facts
+    facts, gone = view.facts, gone_until(view, plan)
     lead = note if isinstance(note, str) and plan.cuts else ""
 
     def kept(at: int) -> Piece:
@@ -192,7 +192,7 @@ def apply(
             if isinstance(note, bytes) and note:
                 pieces.append(Note(note))
             pieces += [own if isinstance(own, Note) else kept(own) for own in plan.instead]
-        touched = plan.start <= at < plan.stop
+        touched = plan.start <= at < gone
         if touched and (plan.instead or not facts[at].stays):
             covered = max(covered, origin(piece) + 1)
             continue
@@ -205,6 +205,14 @@ def apply(
     if plan.continuation and ending:
         pieces.append(Note(ending))
     return replace(_built(client, pieces, covered, rewrite, read), shaped=view.shaped)
+
+
+def gone_until(view: View, plan: Plan) -> int:
+    """The end of what a cut changes: instructions at its end that stay where they are may be others in the next request."""
+    stop, fixed = plan.stop, plan.instead or plan.continuation
+    while not fixed and stop > plan.start and view.entries[stop - 1].facts.stays:
+        stop -= 1
+    return stop if stop > plan.start else plan.stop
 
 
 def leads(view: View, plan: Plan) -> bool:

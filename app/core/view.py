@@ -139,15 +139,21 @@ def known_entries(raws: Sequence[Slice], seed: int, cache: EntryCache) -> tuple[
 
 
 def chain(tenant: str, format_name: str, entries: Sequence[Entry]) -> list[bytes]:
-    """Chain hashes: element i stands for the first i+1 items of this tenant's conversation in this format."""
-    return _linked(blake2b(f"{tenant}\0{format_name}".encode(), digest_size=16).digest(), entries)
+    """Chain hashes: element i stands for the first i+1 items of this tenant's conversation in this format; of standing instructions at its
+    head for their number alone."""
+    return _linked(blake2b(f"{tenant}\0{format_name}".encode(), digest_size=16).digest(), entries, True)
 
 
-def _linked(link: bytes, entries: Sequence[Entry]) -> list[bytes]:
-    """The links that follow this one."""
+def _linked(link: bytes, entries: Sequence[Entry], head: bool) -> list[bytes]:
+    """The links that follow this one; `head` says that nothing but standing instructions stands before.
+
+    What those say at the head tells no conversation from another: they stay as each request has them, no cut begins before them, and
+    clients put the time into them.
+    """
     links = []
     for entry in entries:
-        link = blake2b(link + entry.fingerprint, digest_size=16).digest()
+        head = head and entry.facts.role == "system"
+        link = blake2b(link + (b"" if head else entry.fingerprint), digest_size=16).digest()
         links.append(link)
     return links
 
@@ -167,7 +173,8 @@ class Chains:
         if not known or known != entries[: len(known)]:
             links = chain(tenant, format_name, entries)
         elif len(known) < len(entries):
-            links = [*links, *_linked(links[-1], entries[len(known) :])]
+            head = all(entry.facts.role == "system" for entry in known)
+            links = [*links, *_linked(links[-1], entries[len(known) :], head)]
         else:
             return links
         self._last.put(key, (entries, links))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.core import rules
-from app.core.plan import Plan
+from app.core.plan import Plan, gone_until
 from app.core.view import View, origin, raw_bytes
 from app.request import Context
 
@@ -43,7 +43,7 @@ def _past_answer(client: View, covered: int) -> int:
 
 def covered_by(view: View, plan: Plan) -> int:
     """How many of the client's items the checkpoint will cover that this cut leads to."""
-    return max([view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : plan.stop])])
+    return max([view.covered, *(origin(piece) + 1 for piece in view.pieces[plan.start : gone_until(view, plan)])])
 
 
 def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:

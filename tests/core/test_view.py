@@ -30,7 +30,7 @@ from app.core.view import (
     raw_bytes,
     size_of,
 )
-from tests.items import ask, says, view
+from tests.items import ask, rule, says, view
 
 
 def entries(*fingerprints: bytes) -> list[Entry]:
@@ -52,6 +52,18 @@ def test_a_link_stands_for_the_whole_prefix(prints: list[bytes], data: st.DataOb
     assert all(len(link) == 16 for link in links)
 
 
+def test_standing_instructions_at_the_head_count_and_what_they_say_does_not() -> None:
+    def links(*items: tuple[Facts, bytes]) -> list[bytes]:
+        return chain("t", "f", [Entry(facts, said * 16) for facts, said in items])
+
+    one = links((rule(), b"1"), (rule(), b"2"), (ask(), b"3"), (rule(), b"4"))
+    assert links((rule(), b"5"), (rule(), b"6"), (ask(), b"3"), (rule(), b"4")) == one
+    assert links((rule(), b"1"), (rule(), b"2"), (ask(), b"3"), (rule(), b"5"))[:3] == one[:3]
+    assert links((rule(), b"1"), (rule(), b"2"), (ask(), b"3"), (rule(), b"5"))[3] != one[3]
+    assert not set(links((rule(), b"1"), (ask(), b"3"), (rule(), b"4"))[1:]) & set(one)
+    assert not set(links((rule(), b"1"), (ask(), b"2"), (ask(), b"3"))[1:]) & set(one)
+
+
 def test_tenants_and_formats_share_no_link() -> None:
     same = entries(b"1" * 16)
     links = [
@@ -63,13 +75,13 @@ def test_tenants_and_formats_share_no_link() -> None:
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.booleans()), max_size=12))
 def test_chains_that_are_remembered_are_the_same(steps: list[tuple[int, int, bool]]) -> None:
     """Histories that grow, shrink, branch, belong to others, or are read anew."""
-    pool = entries(*(bytes([n]) * 16 for n in range(4)))
+    pool = [Entry(rule() if n < 2 else ask(), bytes([n]) * 16) for n in range(4)]
     chains = Chains(3 * views.ENTRY * 2)
     history: list[Entry] = pool[:1]
     for keep, added, other in steps:
         history = [*history[: max(1, keep)], *pool[:added]]
         if other:
-            history = [Entry(ask(), entry.fingerprint) for entry in history]
+            history = [Entry(entry.facts, entry.fingerprint) for entry in history]
         for tenant in ("t", "u")[: 1 + other]:
             assert chains.chain(tenant, "f", history) == chain(tenant, "f", history)
 
@@ -77,7 +89,7 @@ def test_chains_that_are_remembered_are_the_same(steps: list[tuple[int, int, boo
 def test_a_history_that_has_grown_is_only_linked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[int] = []
     known = views._linked
-    monkeypatch.setattr(views, "_linked", lambda link, new: linked.append(len(new)) or known(link, new))
+    monkeypatch.setattr(views, "_linked", lambda link, new, head: linked.append(len(new)) or known(link, new, head))
     chains, history = Chains(), entries(*(bytes([n]) * 16 for n in range(20)))
     for size in (10, 10, 12, 20):
         chains.chain("t", "f", history[:size])
