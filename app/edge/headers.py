@@ -124,7 +124,8 @@ def _without_value(pair: Pair, gone: bytes) -> Pair:
 
 
 def response_headers(raw: list[Pair], status: int, told: list[Pair]) -> list[Pair]:
-    """The provider's headers for the client, with what compactd tells about the request."""
+    """The provider's headers for the client, with what compactd tells about the request. Of a compactd further on the client hears nothing:
+    told twice, a header says neither."""
     named = _named_by_connection(raw)
     if status in _WITHOUT_BODY:
         # A length there would be that of another answer, and the server below us would wait for it.
@@ -133,7 +134,7 @@ def response_headers(raw: list[Pair], status: int, told: list[Pair]) -> list[Pai
     stream = buffering = caching = False
     for name, value in raw:
         low = name.lower()
-        if low in _HOP or low in named:
+        if low in _HOP or low in named or low.startswith(b"x-compactd-"):
             continue
         if low == b"content-type":
             stream = value.startswith(b"text/event-stream")

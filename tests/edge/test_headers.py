@@ -129,6 +129,11 @@ def test_answer_without_a_body_has_no_length(status: int) -> None:
     assert response_headers([(b"Content-Length", b"9")], 200, TOLD) == [(b"content-length", b"9"), *TOLD]
 
 
+def test_what_a_compactd_further_on_tells_of_the_request_is_not_told_beside_our_own() -> None:
+    raw = [(b"X-Compactd-Outcome", b"passed"), (b"a", b"b"), (b"x-compactd-archive", b"http://there")]
+    assert returned(raw, 200, TOLD) == [(b"a", b"b"), *TOLD]
+
+
 def test_headers_are_a_mapping_of_first_values() -> None:
     headers = Headers([(b"a", b"1"), (b"b", b"gr\xfc\xdf"), (b"a", b"2")])
     assert dict(headers) == {"a": "1", "b": "gr\xfc\xdf"}
