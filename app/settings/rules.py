@@ -7,6 +7,7 @@ that is wrong is told at once, and nothing is told that only follows from anothe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 from app.settings.broken import Broken
 from app.settings.policy import EXTRACTIVE, Policy
@@ -26,6 +27,18 @@ def _upstream_names(sections: Sections) -> Iterator[Broken]:
     for name in sections.upstreams:
         if name in _TAKEN:
             yield Broken(("upstreams", name), "this name is the beginning of a path of ours; choose another one")
+
+
+def _own_address(sections: Sections) -> Iterator[Broken]:
+    """A request to it would come back, ask for itself again, and take all connections that there are."""
+    listen = sections.listen
+    here = {listen.host.strip("[]").lower()}
+    if listen.loopback or not here.isdisjoint({"0.0.0.0", "::"}):
+        here |= {"localhost", "::1" if ":" in listen.host else "127.0.0.1"}
+    for name, upstream in sections.upstreams.items():
+        url = urlsplit(upstream.base_url)
+        if url.scheme == "http" and url.hostname in here and (url.port or 80) == listen.port:
+            yield Broken(("upstreams", name, "base_url"), "is compactd's own address (`listen`); write the provider's")
 
 
 def _policy_names(sections: Sections) -> Iterator[Broken]:
@@ -100,6 +113,7 @@ def _can_meet(policy: Policy, name: str, sections: Sections) -> bool:
 
 _RULES: tuple[tuple[frozenset[str], Callable[[Sections], Iterator[Broken]]], ...] = (
     (frozenset({"upstreams"}), _upstream_names),
+    (frozenset({"listen", "upstreams"}), _own_address),
     (frozenset({"policies"}), _policy_names),
     (frozenset({"policies", "upstreams"}), _known_upstreams),
     (frozenset({"policies", "upstreams"}), _summary_models),

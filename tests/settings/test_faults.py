@@ -82,6 +82,18 @@ ONE_FAULT = [
         "1: upstreams.v1: this name is the beginning of a path of ours",
     ),
     (
+        "upstreams: {a: {base_url: 'http://localhost:8787/openai', formats: [gemini]}}",
+        "1: upstreams.a.base_url: is compactd's own address (`listen`); write the provider's",
+    ),
+    (
+        "{listen: {host: 0.0.0.0, port: 80}, upstreams: {a: {base_url: 'http://127.0.0.1', formats: [gemini]}}}",
+        "1: upstreams.a.base_url: is compactd's own address (`listen`); write the provider's",
+    ),
+    (
+        "{listen: {host: Gate.example}, upstreams: {a: {base_url: 'http://gate.EXAMPLE:8787', formats: [gemini]}}}",
+        "1: upstreams.a.base_url: is compactd's own address (`listen`); write the provider's",
+    ),
+    (
         "upstreams: {a: {base_url: https://x/v1/, formats: [gemini]}}",
         "1: upstreams.a.base_url: must be what comes before /v1; leave /v1 out",
     ),

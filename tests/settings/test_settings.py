@@ -100,3 +100,19 @@ def test_rules_hold_for_settings_made_by_hand_too_and_secrets_stay_hidden() -> N
         Settings(listen=Listen(host="0.0.0.0"), upstreams={"x": upstream}, policies=(Policy(),))
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(upstream)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1:8787",
+        "http://127.0.0.1:8788",
+        "http://127.0.0.1",
+        "http://[::1]:8787",
+        "http://127.0.0.2:8787",
+        "http://x:8787",
+    ],
+)
+def test_another_server_on_this_machine_may_be_an_upstream(url: str) -> None:
+    settings = Settings(upstreams={"a": {"base_url": url, "formats": ["gemini"]}})
+    assert settings.upstreams["a"].base_url == url
