@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Sequence
 
+from app.core import jsonspan
 from app.core.plan import changed_items
 from app.ports import Archive, ArchiveSink, Recorder, SharedStore
 from app.request import Context
@@ -86,14 +87,30 @@ class Archivist:
             self._cut.clear()
         for cut in due:
             self._cut[f"{ask.tenant} {cut.key}"] = now + RETRY_SECONDS
-        await asyncio.gather(*(self._archive_result(context, cut) for cut in due))
+        if due:
+            items = await asyncio.to_thread(_alone, context, due)
+            await asyncio.gather(*(self._archive_result(context, *pair) for pair in zip(due, items, strict=True)))
 
-    async def _archive_result(self, context: Context, cut: Cut) -> None:
+    async def _archive_result(self, context: Context, cut: Cut, item: bytes) -> None:
         ask = context.ask
         draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
-        items = [(cut.index, context.client.raws[cut.index])]
+        items = [(cut.index, item)]
         record = await asyncio.to_thread(
             draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
         )
         if await self._put(self._shelf, record) is not None:
             self._cut[f"{ask.tenant} {cut.key}"] = math.inf
+
+
+def _alone(context: Context, cuts: Sequence[Cut]) -> list[bytes]:
+    """The item of each result, without the others that came in the same message: those have archives of their own, or are not cut."""
+    client, items = context.client, {}
+    found = []
+    for cut in cuts:
+        if cut.index not in items:
+            items[cut.index] = jsonspan.value(client.raws[cut.index])
+        item = items[cut.index]
+        key, *inner = client.entries[cut.index].facts.results[cut.ordinal].path
+        block = inner[0] if inner else None
+        found.append(jsonspan.dump({**item, key: [item[key][block]]} if isinstance(block, int) else item))
+    return found

@@ -131,7 +131,7 @@ def test_answer_without_a_body_has_no_length(status: int) -> None:
 
 def test_what_a_compactd_further_on_tells_of_the_request_is_not_told_beside_our_own() -> None:
     raw = [(b"X-Compactd-Outcome", b"passed"), (b"a", b"b"), (b"x-compactd-archive", b"http://there")]
-    assert returned(raw, 200, TOLD) == [(b"a", b"b"), *TOLD]
+    assert response_headers(raw, 200, TOLD) == [(b"a", b"b"), *TOLD]
 
 
 def test_headers_are_a_mapping_of_first_values() -> None:

@@ -454,6 +454,33 @@ async def test_a_cut_result_can_be_read_at_its_address(form: str) -> None:
     assert all(f"line {n} of the file\\n" * 300 in read for n in (1, 2))
 
 
+@pytest.mark.parametrize("form", ["anthropic-messages", "gemini"])
+async def test_the_archive_of_a_cut_result_holds_none_of_those_that_came_beside_it(form: str) -> None:
+    """A message with a hundred results would be stored a hundred times."""
+    files = [f"line of file {n}\n" * 300 for n in range(3)]
+    if form == "gemini":
+        results = [{"functionResponse": {"name": "read", "response": {"output": text}}} for text in files]
+        calls = [{"functionCall": {"name": "read", "args": {}}}] * 3
+        items: list[Item] = [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]
+        question: Item = {"role": "user", "parts": [{"text": "Read."}]}
+    else:
+        results = [{"type": "tool_result", "tool_use_id": f"t{n}", "content": text} for n, text in enumerate(files)]
+        uses = [{"type": "tool_use", "id": f"t{n}", "name": "read", "input": {}} for n in range(3)]
+        items = [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+        question = {"role": "user", "content": "Read."}
+    house = House()
+    await house.decide(Talk(question, *items, form=form), standing(max_tool_result_tokens=200))
+    listed, _ = await house.store.archives()
+    assert len(listed) == 3
+    for one in listed:
+        archive = await house.store.get_archive(one.id)
+        assert archive is not None
+        (entry,) = json.loads(archive.document)["items"]
+        alone = [{**items[1], key: [result]} for key in ("parts", "content") if key in items[1] for result in results]
+        assert entry["index"] == 2
+        assert entry["item"] in alone
+
+
 async def test_what_is_shown_of_a_cut_result_is_its_head_and_its_tail() -> None:
     talk = Talk().ask("Read.").round(5)
     text = "".join(f"{n}: here stands line {n}\n" for n in range(2_000))
