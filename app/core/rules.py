@@ -9,7 +9,7 @@ nobody ever answered glues nothing together.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,22 +40,26 @@ def pair(facts: Sequence[Facts]) -> Pairing:
 
     A second result for an answered call (clients resend them) counts as belonging to the same call.
     """
-    waiting: dict[str, list[tuple[int, int]]] = {}
+    waiting: dict[str, list[deque[tuple[int, int]]]] = {}  # calls by their id, those of one item together
+    nameless: dict[str, list[deque[tuple[int, int]]]] = {}  # and by their tool, where they have none
     answered: dict[str, tuple[int, int]] = {}
     call_of: dict[tuple[int, int], tuple[int, int]] = {}
     orphans = []
     given_up: list[tuple[int, int]] = []
     for item, fact in enumerate(facts):
-        if fact.opens_turn:
+        if fact.opens_turn and nameless:
             # A call without an id that is open when the user speaks again was never answered; left waiting, it would take the answer of
             # every later call of that tool.
-            for key in [key for key in waiting if key.startswith("\0")]:
-                given_up += waiting.pop(key)
+            given_up += _left(nameless)
+            nameless.clear()
         for ordinal, result in enumerate(fact.results):
             key = result.id or f"\0{result.tool}"
-            line = waiting.get(key)
+            line = (waiting if result.id else nameless).get(key)
             if line:
-                call = answered[key] = line.pop(-1 if result.id else _first_of_last(line))
+                # Without an id it is the first of the latest item that made any: one that an earlier item made was never answered.
+                call = answered[key] = line[-1].pop() if result.id else line[-1].popleft()
+                if not line[-1]:
+                    line.pop()
             elif key in answered:
                 call = answered[key]
             else:
@@ -64,15 +68,17 @@ def pair(facts: Sequence[Facts]) -> Pairing:
             call_of[item, ordinal] = call
         for ordinal, called in enumerate(fact.calls):
             key = called.id or f"\0{called.tool}"
-            waiting.setdefault(key, []).append((item, ordinal))
+            line = (waiting if called.id else nameless).setdefault(key, [])
+            if not line or line[-1][0][0] != item:
+                line.append(deque())
+            line[-1].append((item, ordinal))
             answered.pop(key, None)
-    unanswered = sorted([*given_up, *(place for line in waiting.values() for place in line)])
+    unanswered = sorted([*given_up, *_left(waiting), *_left(nameless)])
     return Pairing(call_of, tuple(orphans), tuple(unanswered))
 
 
-def _first_of_last(line: Sequence[tuple[int, int]]) -> int:
-    """Position of the first call that the latest item in the line has made: one that an earlier item made was never answered."""
-    return next(at for at, (item, _) in enumerate(line) if item == line[-1][0])
+def _left(waiting: dict[str, list[deque[tuple[int, int]]]]) -> list[tuple[int, int]]:
+    return [place for line in waiting.values() for group in line for place in group]
 
 
 def cuts(facts: Sequence[Facts]) -> list[bool]:
@@ -110,8 +116,10 @@ def cuts(facts: Sequence[Facts]) -> list[bool]:
     for start, stop in _turns(facts):
         if not any(facts[at].reasoning for at in range(start, stop)):
             continue
-        for at in range(start + 1, stop):
-            begins = next((i for i in range(at, stop) if not _bound(facts[i])), at)
+        begins = stop
+        for at in range(stop - 1, start, -1):
+            if begins == stop or not _bound(facts[at]):
+                begins = at
             if not facts[begins].reasoning or facts[begins].late or facts[at - 1].alone:
                 allowed[at] = False
     return allowed

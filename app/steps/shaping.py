@@ -210,11 +210,13 @@ class _Shape:
             first = at
             while at < self._stop and self._facts[at].alone and not self._facts[at].pinned:
                 at += 1
+            if at == first:
+                at += 1
+                continue
             led_to = self._led_to(at)
             calls = any(self._facts[after].calls for after in led_to)
-            if first < at and led_to and not (keeps and calls) and all(map(self._is_free, led_to)):
+            if led_to and not (keeps and calls) and all(map(self._is_free, led_to)):
                 gone |= set(range(first, at))
-            at = max(at, first + 1)
         return gone
 
     def _led_to(self, at: int) -> list[int]:
@@ -224,6 +226,19 @@ class _Shape:
             found.append(at)
             at += 1
         return found
+
+    def _told(self) -> list[tuple[int, int]]:
+        """Of each item: where the answer ends that the model goes on with there, and how many items on the way can't be told apart from
+        their reasoning. In one pass: an answer may have hundreds of calls."""
+        told: list[tuple[int, int]] = []
+        end, bound = len(self._facts), 0
+        for at in range(len(self._facts) - 1, -1, -1):
+            if self._facts[at].role != "assistant" or self._facts[at].alone:
+                end, bound = at, 0
+            else:
+                bound += not self._is_free(at)
+            told.append((end, bound))
+        return told[::-1]
 
     def _freed(self, gone: set[int]) -> set[int]:
         """Items that came with reasoning that goes, and must not name it any more (R12)."""
@@ -259,6 +274,7 @@ class _Shape:
         facts = self._facts
         open_calls = {item for item, _ in self._pairing.unanswered}
         excluded = self._context.ask.policy.exclude_tools
+        told = self._told()
         gone: set[int] = set()
         mute: set[int] = set()
         for items in _rounds(self._pairing):
@@ -268,8 +284,9 @@ class _Shape:
                 continue
             spoken = {at for at in items if self._says_more(at)}
             # What the model said in the same answer is told apart from the reasoning that goes.
-            after = [at for at in self._led_to(min(items)) if at not in items]
-            if any(facts[at].results for at in spoken) or not all(map(self._is_free, after)):
+            end, bound = told[min(items)]
+            bound -= sum(not self._is_free(at) for at in items if at < end)
+            if any(facts[at].results for at in spoken) or bound:
                 continue
             heard = {at for at in spoken if self._can_be_mute(at)}
             mute |= heard
@@ -309,7 +326,8 @@ def _rounds(pairing: rules.Pairing) -> list[set[int]]:
     """Items that calls and results hold together, in groups."""
     group_of: dict[int, set[int]] = {}
     for (result, _), (call, _) in pairing.call_of.items():
-        merged = group_of.get(result, {result}) | group_of.get(call, {call})
-        for at in merged:
-            group_of[at] = merged
+        less, more = sorted((group_of.get(result, {result}), group_of.get(call, {call})), key=len)
+        more |= less
+        for at in less | {result, call}:  # the smaller into the larger: one call may have thousands of results
+            group_of[at] = more
     return list({id(group): group for group in group_of.values()}.values())

@@ -74,6 +74,19 @@ def test_a_late_result_of_a_call_without_id_is_an_orphan() -> None:
     assert rules.pair([*answered, says(""), ask(), answers("", tool="read")]).orphans == ((4, 0),)
 
 
+def test_fifty_thousand_of_the_same_pair_as_a_few_do() -> None:
+    """Nobody's one request may keep all others waiting: each of these took minutes when it was looked at item by item."""
+    many = 50_000
+    nameless = [says(*[""] * many), *[answers("", tool="read")] * many]
+    assert rules.pair(nameless).call_of == {(1 + n, 0): (0, n) for n in range(many)}
+    one_each = [*[says("")] * many, *[answers("", tool="read")] * many]
+    assert rules.pair(one_each).call_of == {(many + n, 0): (many - 1 - n, 0) for n in range(many)}
+    named = [fact for n in range(many // 2) for fact in (ask(), says(f"{n}"), answers(f"{n}"))]
+    assert rules.pair(named).unanswered == ()
+    instructed = [ask(), thinks(), *[rule()] * many, says(), ask()]
+    assert allowed(*instructed) == [0, 1, many + 3, many + 4]
+
+
 def test_the_tool_is_named_by_the_result_or_by_its_call() -> None:
     facts = [says("a", tool="read"), answers("a"), answers("x", tool="named"), answers("y")]
     pairing = rules.pair(facts)

@@ -481,6 +481,26 @@ async def test_the_archive_of_a_cut_result_holds_none_of_those_that_came_beside_
         assert entry["item"] in alone
 
 
+@pytest.mark.parametrize("mode", ["messages_only", "no_reasoning"])
+async def test_ten_thousand_calls_of_one_answer_are_shaped_as_a_few_are(mode: str) -> None:
+    """In one pass: looked at call by call it took up to a minute, with every request."""
+    many = 10_000
+    calls = [{"type": "function_call", "call_id": f"c{n}", "name": "read", "arguments": "{}"} for n in range(many)]
+    results = [{"type": "function_call_output", "call_id": f"c{n}", "output": "x"} for n in range(many)]
+    said = {"role": "assistant", "content": "Done."}
+    talk = Talk(
+        {"role": "user", "content": "Go."},
+        *calls,
+        *results,
+        said,
+        {"role": "user", "content": "And?"},
+        form="openai-responses",
+    )
+    outcome = await House().decide(talk, standing(mode), window=10_000_000)
+    left = [talk.items[0], *talk.items[-2:]] if mode == "messages_only" else talk.items
+    assert sent(outcome) == left
+
+
 async def test_what_is_shown_of_a_cut_result_is_its_head_and_its_tail() -> None:
     talk = Talk().ask("Read.").round(5)
     text = "".join(f"{n}: here stands line {n}\n" for n in range(2_000))
