@@ -37,7 +37,7 @@ FAULTS = ("decide", "gate", "loop", "prepare", "quarantine", "reception", "relay
 SOURCES = ("usage", "provider", "tiktoken", "approximate")
 EITHER_WAY = "original_too"
 """The class of rejections that say nothing about the compaction."""
-REJECTIONS = ("invalid_request", "binds_thinking", EITHER_WAY)
+REJECTIONS = ("invalid_request", "binds_thinking", "alternating_roles", EITHER_WAY)
 """Classes of refusal: the quirks that a format learns from one, and all others."""
 LEVELS = ("1", "2")
 STORE_OPS = tuple(name for name in vars(Store) if not name.startswith("_") and name != "close")

@@ -29,13 +29,15 @@ from app.edge.metrics import EITHER_WAY
 from app.edge.record import RequestRecorder
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable, UpstreamFailed
-from app.formats import FORMATS
+from app.formats import FORMATS, wording
 from app.request import Ask, Outcome
 from app.steps.thinking import QUIRK
 
 LONGEST_REFUSAL = 1 << 20
 """Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
 REFUSALS = frozenset({400, 413, 422})
+SOMETIMES = 500
+"""The status that some servers refuse a request by; only their words tell."""
 HOPELESS_SECONDS, HOPELESS = 600, 4_096
 """How long, and how many, requests are remembered that were refused either way: clients try the same one again a few times."""
 
@@ -72,9 +74,9 @@ class SecondChance:
     async def answer(self, exchange: Exchange, response: httpx.Response) -> httpx.Response:
         """The answer to give to the client: this one, or that to a better request."""
         ask = exchange.ask
-        if response.status_code not in REFUSALS or ask is None or ask.policy.mode == "off":
+        if ask is None or ask.policy.mode == "off":
             return response
-        response, said = await _read(response)
+        response, said = await _refusal(response)
         if said is None:
             return response
         window = FORMATS[ask.format].overflow(response.status_code, said)
@@ -101,10 +103,10 @@ class SecondChance:
             response = await ask_upstream(self._client, exchange)
         except UpstreamFailed:
             response = None
-        if response is not None and response.status_code not in REFUSALS:
-            return response
         if response is not None:
-            response, said = await _read(response)
+            response, said = await _refusal(response)
+            if said is None and response.status_code not in REFUSALS:
+                return response
             await response.aclose()
             if said is not None and FORMATS[ask.format].overflow(response.status_code, said) is None:
                 await self._learn(exchange, ask, outcome, response.status_code, said)
@@ -122,9 +124,7 @@ class SecondChance:
         self._with_bound_reasoning.discard((ask.tenant, outcome.session))
         exchange.outcome = outcome.undone("rejected")
         exchange.restore()
-        response, again = await ask_upstream(self._client, exchange), None
-        if response.status_code in REFUSALS:
-            response, again = await _read(response)
+        response, again = await _refusal(await ask_upstream(self._client, exchange))
         form = FORMATS[ask.format]
         alike = (
             again is not None
@@ -187,6 +187,16 @@ def _digest(exchange: Exchange) -> bytes:
     """Stands for this very request of this tenant."""
     assert exchange.ask is not None
     return blake2b(exchange.raw, key=exchange.ask.tenant.encode()[:64], digest_size=16).digest()
+
+
+async def _refusal(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:
+    """The answer, and what it says if it refuses the request, in words or by its status; None otherwise."""
+    if response.status_code not in REFUSALS and response.status_code != SOMETIMES:
+        return response, None
+    response, said = await _read(response)
+    if response.status_code == SOMETIMES and said is not None and not wording.is_refusal(SOMETIMES, said):
+        return response, None
+    return response, said
 
 
 async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:

@@ -245,7 +245,7 @@ class AnthropicMessages(Format):
         return CountCall(f"{path.rstrip('/')}/count_tokens".encode("latin-1"), "input_tokens", keys)
 
     def lesson(self, status: int, body: bytes) -> str:
-        return "binds_thinking" if status == 400 and _BOUND.search(body) else ""
+        return "binds_thinking" if status == 400 and _BOUND.search(body) else wording.lesson(status, body)
 
     def error(self, status: int, code: str, message: str) -> bytes:
         kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")

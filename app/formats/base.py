@@ -178,7 +178,7 @@ class Format(Protocol):
 
     def lesson(self, status: int, body: bytes) -> str:
         """A quirk of the model that this refusal gives away, "" if none."""
-        return ""
+        return wording.lesson(status, body)
 
     def question(
         self, model: str, text: str, max_tokens: int, path: str, quirks: Collection[str], fields: Mapping[str, Any]

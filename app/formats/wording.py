@@ -28,6 +28,13 @@ _WINDOW = re.compile(
     re.IGNORECASE,
 )
 
+_TEMPLATE = re.compile(r"jinja|chat[ _]template|raise_exception|at (?:row|line) \d+, column \d+", re.IGNORECASE)
+_ROLES = re.compile(
+    r"(?:roles?|requests|messages?(?:\(s\))?) (?:must|should)?(?: be)? ?alternat(?:e|ing)"
+    r"|unexpected role \W{0,3}user\W{0,3} after role",
+    re.IGNORECASE,
+)
+
 _SUMMARY_REQUESTS = (
     "CRITICAL: Respond with TEXT ONLY",  # Claude Code 2.x
     "Your task is to create a detailed summary of ",  # Claude Code before that
@@ -49,11 +56,28 @@ def overflow(status: int, body: bytes) -> int | None:
         return None
     if not body.strip():
         return 0 if status in (400, 413) else None
-    said = body[:_LOOKED_AT].decode("utf-8", "replace").replace("\\u0027", "'").replace("\\u003e", ">")
+    said = _said(body)
     if not _TOO_LONG.search(said) or _RATE.search(said):
         return None
     found = _WINDOW.search(said)
     return int((found[1] or found[2]).replace(",", "")) if found else 0
+
+
+def is_refusal(status: int, body: bytes) -> bool:
+    """Does a 500 say that the request is at fault, and not the server? So do llama.cpp and what is built on it, where a request is too long
+    or where the model's chat template doesn't take it (Q15)."""
+    said = _said(body)
+    found = _TEMPLATE.search(said) or _ROLES.search(said)
+    return status == 500 and (found is not None or overflow(status, body) is not None)
+
+
+def lesson(status: int, body: bytes) -> str:
+    """The quirk of a model that does not take two user messages in a row, where a refusal says so (G7, Q15)."""
+    return "alternating_roles" if status in (400, 422, 500) and _ROLES.search(_said(body)) else ""
+
+
+def _said(body: bytes) -> str:
+    return body[:_LOOKED_AT].decode("utf-8", "replace").replace("\\u0027", "'").replace("\\u003e", ">")
 
 
 def asks_for_summary(system: str, text: str) -> bool:

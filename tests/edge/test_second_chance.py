@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -121,6 +122,43 @@ async def test_other_errors_are_never_tried_again(form: str, status: int) -> Non
     assert answer["retry-after"] == "9"
 
 
+def two_users_in_a_row(seen: Seen) -> bool:
+    roles = [item["role"] for item in (seen.body or {}).get("messages", ())]
+    return any(pair == ("user", "user") for pair in pairwise(roles))
+
+
+TEMPLATE = "\n------------\nWhile executing CallExpression at line 19, column 27 in source:\nError: Jinja Exception: "
+
+
+@pytest.mark.parametrize("status", [400, 422, 500])
+async def test_a_chat_template_that_refuses_the_note_is_known_by_its_words_and_minded_from_then_on(status: int) -> None:
+    """llama.cpp and what is built on it say by a 500 that the model's template does not take these roles."""
+    said = Rejection(status, f"{TEMPLATE}Conversation roles must alternate user/assistant/user/assistant/...")
+    provider = StrictProvider(reject=lambda seen: said if two_users_in_a_row(seen) else None)
+    window = {**LOW, "strategy": "sliding_window", "keep_recent_messages": 3}
+    async with between(provider, window) as proxy:
+        talk = Talk("openai-chat", model="my-own")
+        for number in range(8):
+            talk.ask(f"Question {number}? " + "It matters. " * 90).say("Yes. " * 10)
+        assert labels(await proxy.ask(talk.ask("Well?").request())) == (200, "failed", "rejected")
+        assert proxy.metric("rejections_total", format="openai-chat", **{"class": "alternating_roles"}) == 1
+        talk.say("Well.").ask("And now?")
+        assert labels(await proxy.ask(talk.request())) == (200, "compacted", "threshold")
+        talk.say("Now.").ask("And then?")
+        assert labels(await proxy.ask(talk.request())) == (200, "replayed", "checkpoint")
+    assert [seen.status for seen in provider.requests] == [status, 200, 200, 200]
+    assert "removed here by compaction" in provider.requests[-1].body["messages"][0]["content"]  # type: ignore[index]
+
+
+async def test_a_template_that_refuses_the_original_too_says_nothing_about_the_compaction() -> None:
+    provider = StrictProvider(reject=lambda _: Rejection(500, f"{TEMPLATE}Value is not callable: null"))
+    async with between(provider, LOW) as proxy:
+        answer = await proxy.ask(Talk("openai-chat").ask("Read.").rounds(8).request())
+        assert labels(answer) == (500, "failed", "rejected")
+        assert proxy.metric("rejections_total", format="openai-chat", **{"class": "original_too"}) == 1
+    assert [compacted(seen.body) for seen in provider.requests] == [True, False]
+
+
 @every
 async def test_error_that_the_original_gets_as_well_says_nothing_about_the_compaction(form: str) -> None:
     """No credit left, a bad parameter, a content filter: the client sees it, the checkpoint stays in force, and the same request costs only
@@ -227,6 +265,16 @@ async def test_every_vendors_overflow_is_understood(vendor: str) -> None:
     async with between(provider, HIGH) as proxy:
         assert (await proxy.ask(Talk("openai-chat").ask("Read.").rounds(12).request())).status == 200
     assert len(provider.requests) == 2
+
+
+async def test_overflow_that_is_told_by_a_500_is_one_too() -> None:
+    """llama.cpp's older servers."""
+    said = Rejection(500, "the request exceeds the available context size, try increasing the context size")
+    provider = StrictProvider(reject=lambda seen: None if compacted(seen.body) else said)
+    async with between(provider, HIGH) as proxy:
+        answer = await proxy.ask(Talk("openai-chat").ask("Read.").rounds(12).request())
+        assert labels(answer) == (200, "compacted", "threshold")
+        assert proxy.metric("overflows_total", format="openai-chat") == 1
 
 
 @every

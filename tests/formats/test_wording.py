@@ -1,4 +1,4 @@
-"""Overflows as providers word them (E1 to E18), and agents' own summary requests (X10)."""
+"""Overflows as providers word them (E1 to E18), refusals of a chat template (Q15), and agents' own summary requests (X10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.formats.wording import asks_for_summary, overflow
+from app.formats.wording import asks_for_summary, is_refusal, lesson, overflow
 
 SAYINGS = [
     (
@@ -134,3 +134,38 @@ def test_X10_summary_requests(text: str) -> None:
 def test_X10_named_by_the_system_prompt() -> None:
     assert asks_for_summary("You are a helpful AI assistant tasked with summarizing conversations.", "go")
     assert not asks_for_summary("You are a helpful AI assistant.", "Summarise this, please.")
+
+
+@pytest.mark.parametrize(
+    ("said", "alternates"),
+    [
+        ("Conversation roles must alternate user/assistant/user/assistant/...", True),
+        (
+            "After the optional system message, conversation roles must alternate user and assistant roles except for tool calls",
+            True,
+        ),
+        (
+            'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row',
+            True,
+        ),
+        ("Please ensure that multiturn requests alternate between user and model.", True),
+        (
+            "After the (optional) system message(s), user or tool message(s) should alternate with assistant message(s).",
+            True,
+        ),
+        ("Unexpected role 'user' after role 'tool'", True),
+        ("Jinja Exception: No user query found in messages.", False),
+        ("Value is not callable: null at row 49, column 79:", False),
+        ("the request exceeds the available context size, try increasing it", False),
+    ],
+)
+def test_Q15_a_500_that_says_that_the_request_is_at_fault(said: str, alternates: bool) -> None:
+    assert is_refusal(500, told(said))
+    assert not is_refusal(503, told(said))
+    assert lesson(500, told(said)) == lesson(400, told(said)) == ("alternating_roles" if alternates else "")
+
+
+@pytest.mark.parametrize("said", ["The server had an error while processing your request.", "overloaded", ""])
+def test_a_500_of_the_servers_own_is_no_refusal(said: str) -> None:
+    assert not is_refusal(500, told(said))
+    assert lesson(500, told(said)) == ""
