@@ -696,3 +696,23 @@ async def test_body_that_is_not_utf8_passes_whatever_strategy_and_standing_rule(
         outcome = await house.decide(talk, rules, body=body)
         assert (outcome.body, outcome.result, outcome.reason) == (body, "passed", "not_utf8")
         assert not house.writer.jobs
+
+
+async def test_what_the_providers_own_compaction_has_replaced_counts_no_more_and_is_no_gain() -> None:
+    """Anthropic ignores all that stands before its `compaction` block, and clients go on sending it (A59)."""
+    rules, talk = policy(strategy="summarize", summary_model=None), Talk.of(20, form="anthropic-messages", max_tokens=9)
+    block = {"type": "compaction", "content": "Twenty questions were asked."}
+    talk.items.append({"role": "assistant", "content": [block, {"type": "text", "text": "I go on."}]})
+    house = House("The story since.")
+    outcome = await house.decide(talk.ask("And now?"), rules)
+    assert story(outcome) == ("passed", "below_threshold")
+    assert outcome.before < 100
+    dead = len(talk.items) - 1
+    for n in range(8):
+        talk.answer(f"Answer {n}.").ask(f"Question {n}. {words(150)}")
+    outcome = await house.decide(talk, rules)
+    assert story(outcome) == ("compacted", "threshold")
+    assert sent(outcome)[:dead] == talk.items[:dead]
+    assert "The story since." in texts(outcome)[dead]
+    assert sent(outcome)[dead + 1 :] == talk.items[-1:]
+    assert outcome.after < outcome.before < 2_000

@@ -176,6 +176,15 @@ def head_end(facts: Sequence[Facts]) -> int:
     return at
 
 
+def cut_start(facts: Sequence[Facts]) -> int:
+    """Where cuts and clearings may begin: behind the leading instructions, and behind what the provider does not read any more (A59), with
+    the results of what it called in the same breath."""
+    start = next((at + 1 for at in range(len(facts) - 1, -1, -1) if facts[at].restarts), 0)
+    while 0 < start < len(facts) and facts[start].results:
+        start += 1
+    return max(start, head_end(facts))
+
+
 def current_turn(facts: Sequence[Facts]) -> int:
     """Index of the request that the model is to work on now; len(facts) if there is none.
 

@@ -58,6 +58,7 @@ class Facts:
     late        its reasoning is not the first thing in it: the model's turn can't begin there (A30)
     alone       an item of reasoning only, which the provider wants followed by what it led to (Responses)
     pinned      must stay where it is, with its neighbours: no cut may contain it (unknown kinds, compaction items)
+    restarts    the provider reads nothing that stands before it (its own compaction)
     stays       survives a cut in its place, whatever its neighbours do (system and developer messages in mid-history)
     carried     may leave, but what it says has to be repeated in the note (standing instructions that have no other legal place)
     opens_turn  a user request: user role, something besides tool results in it, no tool results
@@ -73,6 +74,7 @@ class Facts:
     late: bool = False
     alone: bool = False
     pinned: bool = False
+    restarts: bool = False
     stays: bool = False
     carried: bool = False
     opens_turn: bool = False
@@ -244,9 +246,16 @@ class View:
         return [entry.facts for entry in self.entries]
 
     @property
+    def read(self) -> list[Entry]:
+        """The entries of what the provider reads: all, or those from its own compaction on."""
+        entries = self.entries
+        restart = next((at for at in range(len(entries) - 1, 0, -1) if entries[at].facts.restarts), 0)
+        return entries[restart:] if restart else entries
+
+    @property
     def tokens(self) -> int:
-        """Local count of all items, tokens."""
-        return sum(entry.tokens for entry in self.entries)
+        """Local count of all items that are read, tokens."""
+        return sum(entry.tokens for entry in self.read)
 
     @property
     def changed(self) -> bool:

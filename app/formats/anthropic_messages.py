@@ -98,6 +98,7 @@ class AnthropicMessages(Format):
             thinks = not THINKING.isdisjoint(kinds)
             return Facts(
                 "assistant", calls, results, reasoning=thinks, late=thinks and kinds[0] not in THINKING, pinned=pinned,
+                restarts=any(kind_of(block) == "compaction" and block.get("content") for block in blocks),
                 sources=tuple(sources_of(blocks)), cites=tuple(cites_of(blocks)),
             )  # fmt: skip
         results, sources = results_of(blocks), tuple(sources_of(blocks))

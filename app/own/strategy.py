@@ -94,7 +94,7 @@ class Talk:
 
     def __post_init__(self) -> None:
         asked, view, facts = self.asked, self.view, self.view.facts
-        self.places = [at for at in range(rules.head_end(facts), len(facts)) if facts[at].role != "system"]
+        self.places = [at for at in range(rules.cut_start(facts), len(facts)) if facts[at].role != "system"]
         messages = [jsonspan.value(view.raws[at]) for at in self.places]
         self._places_of = {id(message): at for message, at in zip(messages, self.places, strict=True)}
         request = rules.current_turn(facts)
@@ -217,7 +217,7 @@ def _why_not(asked: Context, view: View, at: int) -> str:
         return "that is no user's message" + (" but one with tool results" if facts[at].results else "")
     if at > rules.current_turn(facts):
         return "that would take away a part of the question that is to be answered"
-    start = rules.head_end(facts)
+    start = rules.cut_start(facts)
     if any(fact.pinned for fact in facts[start:at]):
         return "something before it has to stay"
     if longest(facts, at)[1] != at or start == at:

@@ -106,10 +106,11 @@ class Estimate:
 
 
 def local(view: View) -> int:
-    """Local tokens of a view's items; those that were not counted at a quarter of their bytes."""
-    counts = [entry.tokens for entry in view.entries]
+    """Local tokens of a view's items that are read; those that were not counted at a quarter of their bytes."""
+    counts = [entry.tokens for entry in view.read]
     if min(counts, default=0) < 0:
-        counts = [count if count >= 0 else size_of(raw) // 4 for count, raw in zip(counts, view.raws, strict=True)]
+        raws = view.raws[len(view) - len(counts) :]
+        counts = [count if count >= 0 else size_of(raw) // 4 for count, raw in zip(counts, raws, strict=True)]
     return sum(counts)
 
 

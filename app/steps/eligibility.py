@@ -48,6 +48,6 @@ def ineligible(context: Context) -> str:
     # Where the running turn may be folded, its request may have become part of a recap.
     if request >= len(facts) and (policy.protect_current_turn or level != 2):
         return "no_request"
-    if level == 1 and request <= rules.head_end(facts):
+    if level == 1 and request <= rules.cut_start(facts):
         return "nothing_before_turn"
     return ""

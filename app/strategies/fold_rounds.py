@@ -29,6 +29,7 @@ class FoldRounds:
         question = rules.current_turn(facts)
         while question < len(facts) and facts[question].opens_turn and not facts[question].note:
             question += 1
+        question = max(question, rules.cut_start(facts))
         allowed = rules.cuts(facts)
         last = rules.open_round(facts)
         last = next((at for at in range(question, last) if facts[at].pinned), last)

@@ -20,14 +20,14 @@ def kept_from(facts: Sequence[Facts], goal: Goal) -> int:
     asks = [fact.opens_turn and not fact.note for fact in facts]
     # Requests that follow each other without an answer are one.
     openings = [at for at in range(min(request + 1, len(facts))) if asks[at] and not (at and asks[at - 1])]
-    return openings[-goal.keep_recent_turns] if len(openings) >= goal.keep_recent_turns else rules.head_end(facts)
+    return openings[-goal.keep_recent_turns] if len(openings) >= goal.keep_recent_turns else rules.cut_start(facts)
 
 
 def longest(facts: Sequence[Facts], stop: int) -> tuple[int, int]:
     """(start, stop) of the longest stretch after the standing instructions and before `stop` that a cut may take; equal: there is none."""
     allowed = rules.cuts(facts)
     best = (stop, stop)
-    start = rules.head_end(facts)
+    start = rules.cut_start(facts)
     for end in [*(at for at in range(start, stop) if facts[at].pinned), stop]:
         first = next((at for at in range(start, end + 1) if allowed[at]), end)
         last = next((at for at in range(end, first - 1, -1) if allowed[at]), first)

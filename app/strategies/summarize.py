@@ -33,6 +33,6 @@ class Summarize:
 
     def _everything(self, facts: list[Facts]) -> Plan | None:
         """The running turn too: its tool tail goes into the recap, and the conversation ends on a continuation."""
-        start = rules.head_end(facts)
+        start = rules.cut_start(facts)
         whole = not any(fact.pinned for fact in facts[start:]) and says_something(facts, start, len(facts))
         return Plan(self.name, start, len(facts), "summary", continuation=True) if whole else None

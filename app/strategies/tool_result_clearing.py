@@ -24,7 +24,7 @@ class ToolResultClearing:
     def plan(self, view: View, goal: Goal) -> Plan | None:
         facts = view.facts
         pairing = rules.pair(facts)
-        closed = rules.open_round(facts)
+        start, closed = rules.cut_start(facts), rules.open_round(facts)
         places = [
             (at, ordinal)
             for at, fact in enumerate(facts)
@@ -42,7 +42,7 @@ class ToolResultClearing:
         clear: list[Clear] = []
         for at, ordinal in places:
             result = facts[at].results[ordinal]
-            old = at < closed and (at, ordinal) not in kept
+            old = start <= at < closed and (at, ordinal) not in kept
             if not old or facts[at].pinned or pairing.tool(facts, (at, ordinal)) in goal.exclude_tools:
                 continue
             if result.size > WORTH_CLEARING:

@@ -288,6 +288,18 @@ def test_current_turn_open_round_and_level(facts: list[Facts], current: int, ope
     assert rules.level(facts) == level
 
 
+def test_cuts_begin_behind_the_head_and_behind_what_is_read_no_more() -> None:
+    restart = says(pinned=True, restarts=True)
+    assert [rules.cut_start(facts) for facts in ([], [rule(), ask()], [ask(), restart, ask()], [rule(), restart])] == [
+        0,
+        1,
+        2,
+        2,
+    ]
+    assert rules.cut_start([ask(), restart, ask(), restart, rule(), ask()]) == 4
+    assert rules.cut_start([ask(), says("a", "b", restarts=True), answers("a"), answers("b"), says()]) == 4
+
+
 def test_the_head_is_the_leading_instructions() -> None:
     assert rules.head_end([rule(stays=True), rule(), ask(), rule()]) == 2
     assert rules.head_end([ask()]) == 0

@@ -418,8 +418,14 @@ def test_A59_A60_A62_compaction_block_is_pinned_and_may_open_the_history() -> No
     folded = says({"type": "compaction", "content": "So far: …", "signature": "s"})
     talk = history(folded, user("a"), says("b"), user("c"))
     assert talk.facts[0].pinned
+    assert talk.facts[0].restarts
     assert talk.assert_never_worse()
     assert talk.cut(1, 3)[0] == folded
+
+
+def test_A59_compaction_that_failed_replaces_nothing() -> None:
+    failed = says({"type": "compaction", "content": None}, {"type": "text", "text": "I go on."})
+    assert [fact.restarts for fact in history(user("a"), failed, user("b")).facts] == [False, False, False]
 
 
 def test_A61_threshold_compaction_is_no_reason_to_pass() -> None:

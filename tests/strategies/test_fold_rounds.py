@@ -108,6 +108,11 @@ def test_what_is_pinned_ends_the_fold() -> None:
     assert plan(ask(), says(pinned=True), *rounds(3), target=0) is None
 
 
+def test_a_fold_begins_behind_the_providers_own_compaction() -> None:
+    facts = [ask(), *rounds(3), says("x", pinned=True, restarts=True), answers("x"), *rounds(4)]
+    assert plan(*facts, target=0) == fold(9, 15)
+
+
 def test_instructions_that_stay_do_not_count_as_rounds() -> None:
     assert plan(ask(), rule(stays=True), *rounds(1), target=0) is None
 

@@ -94,6 +94,9 @@ def test_a_pending_question_stays_all_the_same() -> None:
 
 def test_what_is_pinned_can_not_be_folded() -> None:
     assert plan(ask(), says(pinned=True), *rounds(2), protect_current_turn=False) is None
+    restart = [says("x", pinned=True, restarts=True), answers("x")]
+    found = plan(ask(), *restart, *rounds(2), protect_current_turn=False)
+    assert found == Plan("summarize", 3, 7, "summary", continuation=True)
 
 
 @settings(max_examples=300)

@@ -37,6 +37,14 @@ def test_the_newest_results_are_kept() -> None:
     assert cleared(*TALK, keep=5) == []
 
 
+def test_what_stands_before_the_providers_own_compaction_is_left_alone() -> None:
+    facts = [ask(), *rounds(3), says(pinned=True, restarts=True), ask(), *rounds(4)]
+    own = view(*facts)
+    plan = ToolResultClearing().plan(own, goal(own, keep_recent_tool_results=1))
+    assert plan is not None
+    assert [place.item for place in plan.clear] == [10, 12, 14]
+
+
 def test_nothing_to_clear_is_no_plan() -> None:
     assert plan_of(view(ask(), says(), ask()), 3) is None
     assert plan_of(view(*TALK), 9) is None
