@@ -236,6 +236,22 @@ async def test_a_clock_in_the_instructions_at_the_head_costs_no_second_compactio
     assert len(house.writer.jobs) == len(sessions) == 1
 
 
+async def test_reasoning_that_a_client_takes_out_once_its_turn_is_over_costs_no_second_compaction() -> None:
+    """DeepSeek's documentation has clients clear `reasoning_content` when the next question begins."""
+    house = House("The story so far.")
+    talk, rules = Talk.of(6).round().round(), policy(strategy="summarize")
+    for item in talk.items:
+        if item["role"] == "assistant":
+            item["reasoning_content"] = f"Hm, {words(20)}"
+    assert story(await house.decide(talk, rules)) == ("compacted", "threshold")
+    for item in talk.answer().items:
+        item.pop("reasoning_content", None)
+    outcome = await house.decide(talk.ask("And then?"), rules)
+    assert story(outcome) == ("replayed", "checkpoint")
+    assert sent(outcome)[1:] == talk.items[12:]
+    assert len(house.writer.jobs) == 1
+
+
 async def test_instructions_that_move_along_with_the_question_cost_no_second_compaction() -> None:
     """What stays in front of the question (a clock, what was looked up for it) need not be there again."""
     house = House("The story so far.")

@@ -106,12 +106,14 @@ def _part(block: Any, kind: Any) -> Part:
 
 
 def canonical_message(item: Any) -> Any:
-    """Without what moves and without nulls; one plain text is the same as a string."""
+    """Without what moves, without nulls, and without reasoning, which clients take out once its turn is over (as DeepSeek's documentation
+    has it); one plain text is the same as a string."""
     if not isinstance(item, dict):
         return item
-    same = _still(item)
+    same = {key: value for key, value in _still(item).items() if key not in REASONING}
     if isinstance(same.get("content"), list):
-        blocks = [_still(block) if isinstance(block, dict) else block for block in same["content"]]
+        said = (block for block in same["content"] if kind_of(block) != "thinking")
+        blocks = [_still(block) if isinstance(block, dict) else block for block in said]
         only = blocks[0] if len(blocks) == 1 else None
         alone = isinstance(only, dict) and set(only) == {"type", "text"}
         same["content"] = only["text"] if alone and only else blocks

@@ -366,7 +366,14 @@ def test_fixed_is_tools_and_schema() -> None:
         (user("a"), says("a"), False),
         (user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), user("ab"), False),
         (user([{"type": "text", "text": "a"}, IMAGE]), user("a"), False),
-        (says("b", reasoning_content="hm"), says("b"), False),
+        (says("b", reasoning_content="hm"), says("b"), True),
+        (says("b", reasoning="hm", reasoning_details=[{"text": "hm"}], thinking_blocks=[{}]), says("b"), True),
+        (
+            says([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "b"}]),
+            says("b"),
+            True,
+        ),
+        (says("b", reasoning_content="hm"), says("c", reasoning_content="hm"), False),
         (tells(1), tells(2), False),
     ],
 )
