@@ -36,14 +36,15 @@ Address = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A result that `max_tool_result_tokens` cut: item of the client's history, the key that its archive is named by."""
+    """A result that `max_tool_result_tokens` cut: item of the client's history, its ordinal there, the key that its archive is named by."""
 
     index: int
+    ordinal: int
     key: str
 
 
-Shortened = tuple[tuple[Clearing, ...], tuple[str, ...]]
-"""Clearings of one item, and the keys of those that need an archive."""
+Shortened = tuple[tuple[Clearing, ...], tuple[tuple[int, str], ...]]
+"""Clearings of one item, and (ordinal, key) of those that need an archive."""
 
 
 def _bytes_of(_: tuple[object, ...], shortened: Shortened) -> int:
@@ -168,7 +169,7 @@ class _Shape:
             return ()
         key = (xxhash.xxh3_128_digest(self._context.client.raws[index]), short, self._ask)
         cleared, cuts = self._shaping.shortened(key, lambda: self._cut(index, {at: most[at] for at in long}))
-        self.cuts += [Cut(index, name) for name in cuts]
+        self.cuts += [Cut(index, ordinal, name) for ordinal, name in cuts]
         return cleared
 
     def _cut(self, index: int, most: dict[int, int]) -> Shortened:
@@ -186,7 +187,7 @@ class _Shape:
                 continue
             cleared.append(Clearing(ordinal, short))
             if capped:
-                cuts.append(name)
+                cuts.append((ordinal, name))
         return tuple(cleared), tuple(cuts)
 
     # Reasoning
