@@ -16,7 +16,7 @@ import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from redis.exceptions import RedisError
@@ -36,9 +36,10 @@ from app.edge.stores.redis_keys import (
     text,
 )
 from app.edge.stores.redis_lists import Lists
+from app.edge.stores.redis_records import Records
 from app.edge.stores.redis_servers import Call, Servers, Single, call
 from app.edge.stores.redis_tls import Unusable
-from app.edge.stores.sessions import KINDS, checked, closed, increments, opened, replacements, session_of
+from app.edge.stores.sessions import KINDS, checked, closed, increments, replacements
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors, home_of
 
 CACHE_ITEMS, CACHE_BYTES, LISTED_BYTES, CACHE_SECONDS = 20_000, 8 << 20, 2 << 20, 60
@@ -55,8 +56,6 @@ RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del'
 RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
 REPLACE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3]) end return 0"
 
-T = TypeVar("T")
-
 
 class RedisStore:
     """Nothing connects before the first call, and a call never retries: the next request is the retry."""
@@ -66,6 +65,7 @@ class RedisStore:
         self._servers = servers
         self._lists = Lists(servers, options)
         self._packing = Packing(options.seal)
+        self._records = Records(self._packing)
         self._values: Lru[tuple[str, bytes], bytes] = Lru(CACHE_ITEMS, CACHE_BYTES, options.clock)
         self._listed: Lru[tuple[str, str], bool] = Lru(CACHE_ITEMS, LISTED_BYTES, options.clock)
 
@@ -110,7 +110,7 @@ class RedisStore:
                 if expires < now + self.options.checkpoint_ttl / 2:
                     await self._renew(tenant, found)
                 break
-        return Found(found, max(quarantined, default=0), self._session(fields))
+        return Found(found, max(quarantined, default=0), self._records.session(fields))
 
     @bounded
     async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:
@@ -185,7 +185,7 @@ class RedisStore:
         [(about, packed)] = await self._servers.run([
             call("hmget", key_of(archive_id, "archive"), "about", "document"),
         ])  # fmt: skip
-        head = self._head(archive_id, about)
+        head = self._records.head(archive_id, about)
         document = await self._packing.read_async(packed, about_document(archive_id)) if head and packed else None
         return replace(head, document=document) if head is not None and document is not None else None
 
@@ -201,7 +201,7 @@ class RedisStore:
     @bounded
     async def get_compaction(self, compaction_id: str) -> Compaction | None:
         [packed] = await self._servers.run([call("get", key_of(compaction_id, "compaction"))])
-        return self._compaction(compaction_id, packed)
+        return self._records.compaction(compaction_id, packed)
 
     @bounded
     async def sessions(self, cursor: str = "", limit: int = 50) -> tuple[list[Session], str]:
@@ -209,14 +209,13 @@ class RedisStore:
         found = await self._each([
             call("hgetall", session_key(*msgspec.msgpack.decode(member, type=tuple[str, str]))) for member in members
         ])  # fmt: skip
-        sessions = [self._session(fields) for fields in found]
-        return [session for session in sessions if session is not None], after
+        return [line for fields in found if (line := self._records.session(fields)) is not None], after
 
     @bounded
     async def get_session(self, session: str) -> Session | None:
         [tenants] = await self._servers.run([call("zrevrange", key_of(session, "tenants"), 0, TRIES)])
         for fields in await self._each([call("hgetall", session_key(tenant.decode(), session)) for tenant in tenants]):
-            found = self._session(fields)
+            found = self._records.session(fields)
             if found is not None:
                 return found
         return None
@@ -226,7 +225,7 @@ class RedisStore:
         members, after = await self._lists.page("compactions", session, cursor, limit)
         names = [member.decode() for member in members]
         packed = await self._each([call("get", key_of(name, "compaction")) for name in names])
-        lines = [self._compaction(name, record) for name, record in zip(names, packed, strict=True)]
+        lines = map(self._records.compaction, names, packed)
         return [line for line in lines if line is not None], after
 
     @bounded
@@ -234,7 +233,7 @@ class RedisStore:
         members, after = await self._lists.page("archives", session, cursor, limit)
         names = [member.decode() for member in members]
         heads = await self._each([call("hget", key_of(name, "archive"), "about") for name in names])
-        lines = [self._head(name, about) for name, about in zip(names, heads, strict=True)]
+        lines = map(self._records.head, names, heads)
         return [line for line in lines if line is not None], after
 
     @bounded
@@ -296,32 +295,6 @@ class RedisStore:
 
     async def _each(self, calls: list[Call]) -> list[Any]:
         return await self._servers.run(calls) if calls else []
-
-    def _session(self, fields: dict[bytes, bytes]) -> Session | None:
-        # A session that was not yet wholly written has no name: the next lookup finds it.
-        if b"id" not in fields:
-            return None
-        try:
-            named = {name.decode(): value for name, value in fields.items()}
-            return session_of(opened(named, self._packing, named["tenant"].decode(), named["id"].decode()))
-        except (ValueError, KeyError):
-            self._packing.passed_over("of a session can't be read")
-            return None
-
-    def _compaction(self, compaction_id: str, packed: bytes | None) -> Compaction | None:
-        record = self._packing.read(packed, about_compaction(compaction_id)) if packed else None
-        return self._decoded(record, Compaction)
-
-    def _head(self, archive_id: str, about: bytes | None) -> Archive | None:
-        head = self._packing.read(about, about_archive(archive_id)) if about else None
-        return self._decoded(head, Archive)
-
-    def _decoded(self, record: bytes | None, kind: type[T]) -> T | None:
-        try:
-            return msgspec.msgpack.decode(record, type=kind) if record is not None else None
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            self._packing.passed_over(f"is no {kind.__name__.lower()} of this version")
-            return None
 
 
 SERVERS: dict[str, Callable[[str, float], Servers]] = {

@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,22 +21,18 @@ import msgspec
 
 from app.edge.stores.base import PER_ANCHOR, StoreOptions, bounded, cursor_after, cursor_place, on_chain, page_size
 from app.edge.stores.packing import (
-    SEALED,
     Packing,
     about_archive,
     about_checkpoint,
     about_compaction,
     about_document,
 )
-from app.edge.stores.sessions import checked, closed, increments, opened, replacements, session_of
+from app.edge.stores.sessions import checked, closed, increments, replacements
 from app.edge.stores.sqlite_file import SqliteFile
+from app.edge.stores.sqlite_rows import ARCHIVE_COLUMNS, SESSION_COLUMNS, Rows
 from app.edge.stores.worker import Worker
 from app.errors import StoreFailed
 from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
-
-SESSION_FIELDS = tuple(field.name for field in fields(Session))
-SESSION_COLUMNS = ", ".join(f"s.{name}" for name in SESSION_FIELDS)
-ARCHIVE_COLUMNS = "id, capability, tenant, session, created, previous"
 
 T = TypeVar("T")
 
@@ -49,6 +45,7 @@ class SqliteStore:
         self._file = SqliteFile(path, self.options)
         self._worker = Worker("compactd-sqlite")
         self._packing = Packing(self.options.seal)
+        self._rows = Rows(self._packing)
 
     @classmethod
     def from_url(cls, url: str, options: StoreOptions) -> SqliteStore:
@@ -102,7 +99,7 @@ class SqliteStore:
                 f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ? AND s.tenant = ? AND s.expires > ?",
                 (session, tenant, now),
             ).fetchone()
-            return Found(checkpoint, quarantined, self._session(state)), renewable
+            return Found(checkpoint, quarantined, self._rows.session(state)), renewable
 
         return await self._worker.run(partial(self._file.read, look))
 
@@ -181,7 +178,7 @@ class SqliteStore:
         row = await self._one(
             f"SELECT {ARCHIVE_COLUMNS}, document FROM archives WHERE id = ? AND expires > ?", archive_id
         )
-        head = self._head(row[:-1]) if row else None
+        head = self._rows.head(row[:-1]) if row else None
         document = await self._packing.read_async(row[-1], about_document(archive_id)) if row and head else None
         return replace(head, document=document) if head is not None and document is not None else None
 
@@ -199,27 +196,27 @@ class SqliteStore:
     @bounded
     async def get_compaction(self, compaction_id: str) -> Compaction | None:
         row = await self._one("SELECT id, record FROM compactions WHERE id = ? AND expires > ?", compaction_id)
-        return self._compaction(row) if row else None
+        return self._rows.compaction(row) if row else None
 
     @bounded
     async def sessions(self, cursor: str = "", limit: int = 50) -> tuple[list[Session], str]:
         rows, after = await self._page(f"{SESSION_COLUMNS} FROM sessions s", "updated", "", cursor, limit)
-        return [line for row in rows if (line := self._session(row)) is not None], after
+        return [line for row in rows if (line := self._rows.session(row)) is not None], after
 
     @bounded
     async def get_session(self, session: str) -> Session | None:
         newest = f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE id = ? AND expires > ? ORDER BY updated DESC LIMIT 1"
-        return self._session(await self._one(newest, session))
+        return self._rows.session(await self._one(newest, session))
 
     @bounded
     async def compactions(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Compaction], str]:
         rows, after = await self._page("id, record FROM compactions", "created", session, cursor, limit)
-        return [line for row in rows if (line := self._compaction(row)) is not None], after
+        return [line for row in rows if (line := self._rows.compaction(row)) is not None], after
 
     @bounded
     async def archives(self, session: str = "", cursor: str = "", limit: int = 50) -> tuple[list[Archive], str]:
         rows, after = await self._page(f"{ARCHIVE_COLUMNS} FROM archives", "created", session, cursor, limit)
-        return [line for row in rows if (line := self._head(row)) is not None], after
+        return [line for row in rows if (line := self._rows.head(row)) is not None], after
 
     @bounded
     async def acquire(self, name: str, seconds: float) -> str | None:
@@ -253,35 +250,6 @@ class SqliteStore:
             async with asyncio.timeout(max(self.options.timeout, 1.0)):
                 await self._worker.run(self._file.close)
         self._worker.close()
-
-    def _session(self, row: Sequence[Any] | None) -> Session | None:
-        """A session from its columns."""
-        if row is None:
-            return None
-        fields = dict(zip(SESSION_FIELDS, row, strict=True))
-        try:
-            return session_of(opened(fields, self._packing, fields["tenant"], fields["id"]))
-        except ValueError:
-            self._packing.passed_over("of a session can't be read")
-            return None
-
-    def _head(self, row: Sequence[Any]) -> Archive | None:
-        """An archive without its document from its columns."""
-        ident, capability, tenant, session, created, previous = row
-        if isinstance(capability, bytes):
-            told = self._packing.read(capability, about_archive(ident))
-            capability = told.decode() if told is not None else None
-        return Archive(ident, capability, tenant, session, created, previous, b"") if capability is not None else None
-
-    def _compaction(self, row: Sequence[Any]) -> Compaction | None:
-        ident, record = row
-        if isinstance(record, bytes) and record[:1] == SEALED:
-            record = self._packing.read(record, about_compaction(ident))
-        try:
-            return msgspec.json.decode(record, type=Compaction) if record is not None else None
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            self._packing.passed_over("is no compaction of this version")
-            return None
 
     def _checkpoint_expiry(self) -> float:
         return self.options.clock() + self.options.checkpoint_ttl

@@ -12,11 +12,12 @@ import pytest
 from redis.crc import key_slot
 from redis.exceptions import ClusterDownError, ConnectionError, ResponseError
 
-from app.edge.stores import open_store
+from app.edge.stores import RedisStore, StoreOptions
 from app.edge.stores import redis_cluster as module
 from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_servers import call
 from tests.contract.test_stores import checkpoint, links
+from tests.edge.stores.test_redis import leaving
 from tests.ports import free_port
 from tests.redis_server import ClusterOfThree, RedisServer
 
@@ -128,25 +129,14 @@ class TestFailures:
 async def test_callers_that_leave_never_mix_up_the_answers_of_others(redis_cluster: ClusterOfThree) -> None:
     chance = random.Random(3)
     chains = [links(4, name=f"c{number}") for number in range(20)]
-    lives = {"timeout": 5.0, "session_ttl": 100, "checkpoint_ttl": 100, "archive_ttl": 100}
-    writer, reader = open_store(redis_cluster.url, **lives), open_store(redis_cluster.url, **lives)
+    writer, reader = (RedisStore.from_url(redis_cluster.url, StoreOptions(timeout=5.0)) for _ in range(2))
     for chain in chains:
         await writer.put_checkpoint("t", checkpoint(chain, 4, chain[3]))
-    left = 0
-    for _ in range(20):
-        reader._values.__init__(10, 1 << 20, time.time)  # type: ignore[attr-defined]
-        tasks = [asyncio.create_task(reader.lookup("t", chain, "s")) for chain in chains]
-        for task in chance.sample(tasks, 10):
-            for _ in range(chance.randrange(4)):
-                await asyncio.sleep(0)
-            task.cancel()
-        for task, chain in zip(tasks, chains, strict=True):
-            try:
-                found = await task
-            except asyncio.CancelledError:
-                left += 1
-                continue
-            assert found.checkpoint == checkpoint(chain, 4, chain[3])
-    assert left > 50
+
+    async def pause() -> None:
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+
+    assert sum([await leaving(reader, chains, chance, pause) for _ in range(20)]) > 50
     await writer.close()
     await reader.close()
