@@ -101,10 +101,13 @@ class Asking:
         """Ask the store in the background, so that the log says at the start of a process what would keep it from its store."""
 
         async def work() -> None:
-            try:
-                await self.ping()
-            except StoreFailed as fault:
-                self._recorder.warn("store_degraded", why=str(fault))
+            for more in (2, 1, 0):  # a process that has just begun is slow itself
+                try:
+                    await self.ping()
+                    return
+                except StoreFailed as fault:
+                    if not more:
+                        self._recorder.warn("store_degraded", why=str(fault))
 
         self.spawn(work())
 

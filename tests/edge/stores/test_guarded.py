@@ -237,14 +237,18 @@ class TestBreaker:
         degraded = ("store_degraded", {"why": "lookup: ConnectionError"})
         assert here.recorder.told == [degraded, ("store_recovered", {})]
 
-    async def test_the_start_says_what_is_wrong_and_asks_once(self, here: Setting) -> None:
+    async def test_the_start_says_what_is_wrong_once_it_is_sure(self, here: Setting) -> None:
         here.guarded.try_out()
         await here.settle()
         assert (here.store.calls, here.recorder.told) == (["ping"], [])
+        here.store.calls.clear()
         here.store.broken = DOWN
         here.guarded.try_out()
         await here.settle()
-        assert here.recorder.told == [("store_degraded", {"why": "ping: ConnectionError"})]
+        assert (here.store.calls, here.recorder.told) == (
+            ["ping"] * 3,
+            [("store_degraded", {"why": "ping: ConnectionError"})],
+        )
         assert here.guarded.healthy
 
     async def test_a_probe_that_hangs_holds_up_no_request(self, here: Setting) -> None:
