@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import xxhash
+
 from app.core.plan import Checkpoint, checkpoint_of
 from app.core.recent import Recent
 from app.core.view import View
@@ -53,19 +55,18 @@ def _prepared(context: Context) -> str:
     return f"{context.ask.tenant} prepared {context.ask.policy.name}"
 
 
-DECODED_BYTES = 16 << 20
-"""What checkpoints take that are kept decoded, with the records that they were read from: two replicas that were cut off from their store
-may each have made one for the same prefix, and then the store's counts."""
-EXPANDED = 3
-"""A record and its checkpoint take so many times the record's bytes, measured."""
+DECODED_BYTES, EXPANDED = 16 << 20, 2
+"""What checkpoints take that are kept decoded, and how many times the bytes of its record one does, measured."""
 
 
 class Keeper:
     def __init__(self, store: SharedStore, recorder: Recorder) -> None:
         self._store = store
         self._recorder = recorder
-        self._decoded: Recent[bytes, tuple[bytes, Checkpoint]] = Recent(
-            DECODED_BYTES, lambda _, known: 1_000 + EXPANDED * len(known[0])
+        # With the digest of its record: two replicas that were cut off from their store may each have made one for the same prefix, and
+        # then the store's counts.
+        self._decoded: Recent[bytes, tuple[bytes, int, Checkpoint]] = Recent(
+            DECODED_BYTES, lambda _, known: 1_000 + EXPANDED * known[1]
         )
         self._replayer = Replayer()
         self.ratios = counting.Ratios()
@@ -98,11 +99,13 @@ class Keeper:
         return self._replayer.replay(checkpoint, context.chain, context.client, context.reader, protects)
 
     def _decode(self, stored: StoredCheckpoint) -> Checkpoint | None:
-        value, found = self._decoded.get(stored.key) or (b"", None)
-        if found is None or value != stored.value:
-            found = _read(stored)
-            if found is not None:
-                self._decoded.put(stored.key, (stored.value, found))
+        record = xxhash.xxh3_128_digest(stored.value)
+        known = self._decoded.get(stored.key)
+        if known is not None and known[0] == record:
+            return known[2]
+        found = _read(stored)
+        if found is not None:
+            self._decoded.put(stored.key, (record, len(stored.value), found))
         return found
 
     async def has_moved_on(self, context: Context) -> bool:

@@ -20,7 +20,7 @@ from app.core.recent import Recent
 from app.core.view import Entry, Facts, View, origin, size_of
 from app.formats.reading import Reader
 
-FITTING, REPLAYED_BYTES = 4_000, 8 << 20
+FITTING, REPLAYED_BYTES = 4_000, 14 << 20
 """Verdicts, and what views of covered prefixes take, that are remembered."""
 NEAR = 64
 """So many items back a remembered verdict is looked for."""

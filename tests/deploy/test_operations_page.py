@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.edge.stores import open_store
+from app.core import view
+from app.edge.stores import guarded, memory, open_store, redis
 from app.settings import load
 from app.settings.schema import options
+from app.steps import keeping, replaying, shaping
 from tests.deploy.load import KEYS, sections
 from tests.edge.processes import process
 from tests.edge.talks import Talk
@@ -104,3 +106,14 @@ async def test_the_backup_of_a_running_compactd_restores(tmp_path: Path) -> None
                     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: ASYNC221  the file is all that it waits for
     assert outcomes == ["compacted", "replayed"]
     assert len({seen.raw for seen in provider.requests}) == 1
+
+
+def test_what_is_remembered_is_told_as_it_is_bounded() -> None:
+    """Whole MiB. What has no bound in bytes, at the end, was measured."""
+    told = [int(size) for size in re.findall(r"^\| [^|]* \| (\d+) \|$", PAGE, re.M)]
+    of_a_store = 1 - memory.ARCHIVES - memory.COMPACTIONS
+    bounds = [
+        view.ITEM_BYTES, view.REWRITTEN_BYTES + view.CHAIN_BYTES + shaping.SHORTENED_BYTES,
+        keeping.DECODED_BYTES + replaying.REPLAYED_BYTES, int(guarded.LOCAL_BYTES * of_a_store), redis.CACHE_BYTES + redis.LISTED_BYTES,
+    ]  # fmt: skip
+    assert told == [*(bound >> 20 for bound in bounds), told[5], sum(told[:6])]
