@@ -90,7 +90,7 @@ async def client(
                 return
             words = " ".join(f"{says.getrandbits(32):08x}" for _ in range(says.randrange(10, 90)))
             if says.random() < 0.6:
-                talk.rounds(says.randrange(1, 5), words, first=number * 1_000 + step * 10)
+                talk.rounds(says.randrange(1, 8), words, first=number * 1_000 + step * 10)
             else:
                 talk.say(f"Found {words}.").ask(f"Next, {step}?")
             await ask(chance.choice(replicas), talk, totals, chance)
