@@ -61,6 +61,15 @@ def test_panels_do_not_lie_on_each_other_and_names_are_told_apart() -> None:
     assert len(uids) == len(set(uids)) == 5
 
 
+def test_red_begins_where_an_alert_does() -> None:
+    bounds = {float(bound) for rule in rules(ALERTS) for bound in re.findall(r"(?:>|==) ([\d.]+)$", rule["expr"], re.M)}
+    alarms = {
+        step["value"] for _, panel in panels() for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]
+    }
+    assert alarms == {0.05, 0.1, 0.5, 1}
+    assert alarms <= bounds
+
+
 # A real Prometheus
 
 TRIGGER = {"trigger_threshold": 1_500, "target_threshold": 600}
@@ -92,26 +101,27 @@ def turns(form: str, words: str) -> Talk:
     return talk.ask("And what is on the last one?")
 
 
-def load(words: str) -> Iterator[tuple[Talk, dict[str, str], str]]:
-    """Talks, headers and what goes before the path. `words` make each round's conversations new ones."""
+def load(words: str) -> Iterator[tuple[Talk, dict[str, str], str, int]]:
+    """Talks, headers, what goes before the path, and the answer's status. `words` make each round's conversations new ones."""
     for number in range(CONVERSATIONS):
         told = f"{words} {number}"
         for form in PATHS:
             looped = Talk(form).ask(f"Read all files. {told}").rounds(8)
-            yield from [(looped, {}, "")] * 2  # compacted, then replayed
-            yield turns(form, told), {}, ""
-        yield turns("openai-chat", told), {"x-load": "failing"}, ""
-        yield turns("gemini", told + " nothing to clear"), {}, ""
-        yield Talk("openai-chat").ask(f"Is anybody there? {told}"), {}, "/dead"
+            yield from [(looped, {}, "", 200)] * 2  # compacted, then replayed
+            yield turns(form, told), {}, "", 200
+        yield turns("openai-chat", told), {"x-load": "failing"}, "", 200
+        yield turns("gemini", told + " nothing to clear"), {}, "", 200
+        yield Talk("openai-chat").ask(f"Is anybody there? {told}"), {}, "/dead", 502
+        yield Talk("openai-chat").result("call_0", f"Of no call. {told}"), {}, "", 400
 
 
 async def played(compactd: Process, words: str) -> set[tuple[str, str]]:
     """The load's outcomes and reasons."""
     seen = set()
-    for talk, more, before in load(words):
+    for talk, more, before, status in load(words):
         lines = (line.split(": ", 1) for line in KEYS[talk.form])
         answer = await compactd.http.post(before + PATHS[talk.form], json=talk.body, headers={**dict(lines), **more})
-        assert answer.status_code == (502 if before else 200), answer.text
+        assert answer.status_code == status, answer.text
         seen.add((answer.headers["x-compactd-outcome"], answer.headers.get("x-compactd-strategy", "")))
     return seen
 
@@ -119,6 +129,7 @@ async def played(compactd: Process, words: str) -> set[tuple[str, str]]:
 class Prometheus:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
+        self.url = str(http.base_url)
 
     async def ask(self, query: str) -> list[float]:
         """The values that there are. Raises AssertionError for a query that can't be read."""
@@ -134,13 +145,16 @@ class Prometheus:
 
 
 @asynccontextmanager
-async def prometheus(folder: Path, target: str) -> AsyncIterator[Prometheus]:
-    """Scrapes `target` twice a second."""
+async def prometheus(folder: Path, targets: dict[str, str], every: str = "500ms") -> AsyncIterator[Prometheus]:
+    """`targets`: instance -> URL."""
     address = f"127.0.0.1:{free_port()}"
+    scraped = [
+        {"targets": [url.removeprefix("http://")], "labels": {"instance": name}} for name, url in targets.items()
+    ]
     config = {
-        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+        "global": {"scrape_interval": every, "scrape_timeout": every},
         "rule_files": [str(RULES), str(ALERTS)],
-        "scrape_configs": [{"job_name": "compactd", "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [{"job_name": "compactd", "static_configs": scraped}],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     options = (
@@ -165,7 +179,8 @@ async def prometheus(folder: Path, target: str) -> AsyncIterator[Prometheus]:
 
 
 def asked_now(expression: str) -> str:
-    """A panel's query as Grafana would send it, over the minute that the test takes."""
+    """A panel's query as Grafana would send it, over the minute that the test takes. What did not happen is not left out."""
+    expression = expression.removesuffix(" > 0")
     for name, value in {"$__rate_interval": "60s", "$__range": "60s", "$job": ".*", "$instance": ".*"}.items():
         expression = expression.replace(name, value)
     assert not re.search(r"\$\w", expression), expression
@@ -179,7 +194,7 @@ async def test_no_panel_and_no_rule_is_empty(tmp_path: Path) -> None:
     async with (
         provider.serve() as url,
         process(tmp_path, **configuration(url, tmp_path)) as compactd,
-        prometheus(tmp_path, compactd.url.removeprefix("http://")) as watching,
+        prometheus(tmp_path, {"compactd": compactd.url}) as watching,
     ):
         count = len([*load("")])
         for number, words in enumerate(("first", "second"), 1):
