@@ -1,4 +1,4 @@
-"""Writes the dashboards of boards.py: `python -m deploy.grafana.generate`.
+"""Writes the dashboards of boards.py: `python -m deploy.grafana.generate`. `python -m deploy.grafana.pictures` draws them.
 
 Everything that Grafana wants to know and that is the same for all stands here once. Panels flow from left to right; a row is 24 wide, and
 figures share one.

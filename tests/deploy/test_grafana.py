@@ -61,6 +61,13 @@ def test_panels_do_not_lie_on_each_other_and_names_are_told_apart() -> None:
     assert len(uids) == len(set(uids)) == 5
 
 
+def test_every_dashboard_has_its_picture() -> None:
+    docs = FOLDER.parents[2] / "docs"
+    shown = re.findall(r"\((grafana/\w+\.png)\)", (docs / "metrics.md").read_text())
+    assert sorted(shown) == [f"grafana/{file.stem}.png" for file in sorted(FOLDER.glob("*.json"))]
+    assert [name for name in shown if not (docs / name).stat().st_size] == []
+
+
 def test_red_begins_where_an_alert_does() -> None:
     bounds = {float(bound) for rule in rules(ALERTS) for bound in re.findall(r"(?:>|==) ([\d.]+)$", rule["expr"], re.M)}
     alarms = {

@@ -14,7 +14,7 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 def pages() -> list[Path]:
     """Every Markdown page of the project, with those beside the code."""
     found = (path for glob in ("*.md", "docs/**/*.md", "deploy/**/*.md", "bench/*.md") for path in ROOT.glob(glob))
-    return sorted(found)
+    return sorted(path for path in found if "node_modules" not in path.parts)
 
 
 def page(name: str) -> str:
