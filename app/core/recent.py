@@ -1,6 +1,6 @@
-"""What was worked out lately and may be wanted again, within a bound in bytes.
+"""What was worked out lately and may be wanted again, within a bound in bytes or in number.
 
-Two generations, each of half of the bytes: what is used moves to the younger, and when that is full the elder is dropped as a whole. So
+Two generations, each of half of that: what is used moves to the younger, and when that is full the elder is dropped as a whole. So
 whatever was used lately stays, a use costs next to nothing, and no list of uses takes memory of its own. Threads may share one: at worst
 a race costs a value, or misjudges the bytes until the generation ends.
 """
@@ -14,10 +14,15 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """At most `most` bytes; `weigh` says what a key and its value take, with their place in the dictionary. None is no value."""
+def _one(*_: object) -> int:
+    return 1
 
-    def __init__(self, most: int, weigh: Callable[[K, V], int]) -> None:
+
+class Recent(Generic[K, V]):
+    """At most `most` bytes; `weigh` says what a key and its value take, with their place in the dictionary. Without it at most so many
+    values. None is no value."""
+
+    def __init__(self, most: int, weigh: Callable[[K, V], int] = _one) -> None:
         self._half = most // 2
         self._weigh = weigh
         self._young: dict[K, V] = {}

@@ -16,6 +16,7 @@ import httpx
 import xxhash
 
 from app.core import jsonspan
+from app.core.recent import Recent
 from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
 from app.edge.forwarding import address
@@ -60,8 +61,8 @@ class ProviderCounter:
         self._patience = patience
         self._pause = pause
         self._seed = secrets.randbits(63)
-        self._known: dict[bytes, int] = {}
-        self._resting: dict[tuple[str, str, str], float] = {}
+        self._known: Recent[bytes, int] = Recent(KEPT)
+        self._resting: Recent[tuple[str, str, str], float] = Recent(KEPT)
 
     async def count(self, ask: Ask, body: bytes, beta: str = "") -> int | None:
         """Input tokens of `body` by the provider, None if it can't tell. `beta`: what its beta header has to say for the body's sake."""
@@ -71,9 +72,9 @@ class ProviderCounter:
         hasher = xxhash.xxh3_128(f"{ask.tenant}\0{ask.upstream}\0{ask.path}\0{beta}\0".encode(), seed=self._seed)
         hasher.update(body)
         key, where = hasher.digest(), (ask.upstream, ask.format, ask.tenant)
-        if key in self._known:
-            return self._known[key]
-        if self._resting.get(where, 0.0) > time.monotonic():
+        if (known := self._known.get(key)) is not None:
+            return known
+        if (self._resting.get(where) or 0.0) > time.monotonic():
             return None
         try:
             async with asyncio.timeout(self._patience):
@@ -81,15 +82,11 @@ class ProviderCounter:
         except (TimeoutError, httpx.TransportError, NotCompactable, _Failed) as fault:
             self._rest(where, fault)
             return None
-        if len(self._known) >= KEPT:
-            self._known.clear()
-        self._known[key] = counted
+        self._known.put(key, counted)
         return counted
 
     def _rest(self, where: tuple[str, str, str], fault: Exception) -> None:
-        if len(self._resting) >= KEPT:
-            self._resting.clear()
-        self._resting[where] = time.monotonic() + self._pause
+        self._resting.put(where, time.monotonic() + self._pause)
         why = str(fault) if isinstance(fault, _Failed) else type(fault).__name__
         self._recorder.note("provider_count_failed", upstream=where[0], format=where[1], reason=why)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core import tokens
+from app.core.recent import Recent
 from app.core.view import View, size_of
 from app.formats.reading import Opened, Reader
 from app.ports import Session, UsageMark
@@ -185,7 +186,7 @@ class Ratios:
     this process's own: another replica soon learns the same."""
 
     def __init__(self) -> None:
-        self._learnt: dict[tuple[str, str, str], float] = {}
+        self._learnt: Recent[tuple[str, str, str], float] = Recent(LEARNT)
 
     def of(self, tenant: str, upstream: str, model: Model) -> float | None:
         """None: nothing was learnt yet."""
@@ -196,9 +197,7 @@ class Ratios:
         fit = fitted([mark for mark in marks if mark.model == model.name], _usual(model))
         if fit.error > SURE:
             return
-        if len(self._learnt) >= LEARNT:
-            self._learnt.clear()
-        self._learnt[tenant, upstream, model.name] = fit.ratio
+        self._learnt.put((tenant, upstream, model.name), fit.ratio)
 
 
 def scale_of(chain: Sequence[bytes], session: Session | None, model: Model, learnt: float | None = None) -> Scale:

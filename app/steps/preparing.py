@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from app.core.recent import Recent
 from app.errors import StoreFailed
 from app.ports import Recorder
 from app.request import Context
@@ -43,7 +44,7 @@ class Preparer:
         self._standing = standing
         self._recorder = recorder
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._done: dict[str, int] = {}
+        self._done: Recent[str, int] = Recent(REMEMBERED)
 
     def prepare_if_near(self, context: Context) -> None:
         """Begin to prepare, if this request is near enough to its trigger and nobody has."""
@@ -76,9 +77,7 @@ class Preparer:
                     draft, attempt = await self._rewriter.with_address(context, attempt, draft, address)
                 await self._keeper.put_prepared(context, attempt, draft)
                 self._recorder.note("summary_prepared", strategy=attempt.strategy)
-            if len(self._done) >= REMEMBERED:
-                self._done.clear()
-            self._done[name] = context.view.covered
+            self._done.put(name, context.view.covered)
         except StoreFailed:
             pass
         except Exception as fault:

@@ -44,7 +44,7 @@ class _Prefix:
 
 class Replayer:
     def __init__(self) -> None:
-        self._fitting: dict[bytes, ref[Checkpoint]] = {}  # a verdict is no reason to keep a checkpoint
+        self._fitting: Recent[bytes, ref[Checkpoint]] = Recent(FITTING)  # a verdict is no reason to keep a checkpoint
         self._prefixes: Recent[bytes, _Prefix] = Recent(REPLAYED_BYTES, lambda _, prefix: prefix.bytes)
 
     def replay(
@@ -106,9 +106,7 @@ class Replayer:
         return False
 
     def _remember(self, link: bytes, checkpoint: Checkpoint) -> None:
-        if len(self._fitting) >= FITTING:
-            self._fitting.clear()
-        self._fitting[link] = ref(checkpoint)
+        self._fitting.put(link, ref(checkpoint))
 
 
 def _shows_question(checkpoint: Checkpoint, client: View) -> bool:

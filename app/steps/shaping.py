@@ -16,7 +16,7 @@ import xxhash
 from app.core import jsonspan, rules
 from app.core.notes import cut_result, left_out_result
 from app.core.plan import rebuilt
-from app.core.recent import Recent
+from app.core.recent import K, Recent, V
 from app.core.view import Clearing, Edited, Note, Piece, View, origin
 from app.errors import NotCompactable
 from app.formats.reading import result_key
@@ -64,7 +64,7 @@ class Shaping:
     _shortened: Recent[tuple[object, ...], Shortened] = field(
         default_factory=lambda: Recent(SHORTENED_BYTES, _bytes_of)
     )
-    _known: dict[bytes, bool] = field(default_factory=dict)
+    _known: Recent[bytes, bool] = field(default_factory=lambda: Recent(REMEMBERED))
 
     def shape(self, context: Context, address: Address, count: Callable[[str], int]) -> tuple[View, list[Cut]]:
         """The shaped view, and what was cut by `max_tool_result_tokens`; `count` counts tokens of a text. Slow where items are new."""
@@ -81,19 +81,19 @@ class Shaping:
 
     def shortened(self, key: tuple[object, ...], work: Callable[[], Shortened]) -> Shortened:
         """What `work` says, remembered under this key."""
-        found = self._shortened.get(key)
-        if found is None:
-            found = work()
-            self._shortened.put(key, found)
-        return found
+        return _remembered(self._shortened, key, work)
 
     def known(self, key: bytes, work: Callable[[], bool]) -> bool:
         """The same for a question about one item."""
-        if key not in self._known:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[key] = work()
-        return self._known[key]
+        return _remembered(self._known, key, work)
+
+
+def _remembered(recent: Recent[K, V], key: K, work: Callable[[], V]) -> V:
+    found = recent.get(key)
+    if found is None:
+        found = work()
+        recent.put(key, found)
+    return found
 
 
 class _Shape:

@@ -68,3 +68,11 @@ def test_the_bound_holds_whatever_is_done(steps: list[tuple[str, int, str]]) -> 
         assert recent._bytes == sum(recent._young.values()) <= 10
         assert sum(recent._old.values()) <= 10
         assert not recent._young.keys() & recent._old.keys()
+
+
+def test_without_a_weight_each_value_counts_one() -> None:
+    recent: Recent[int, bool] = Recent(10)
+    for n in range(100):
+        recent.put(n, False)
+        assert len(recent._young) + len(recent._old) <= 10
+    assert [recent.get(n) for n in (99, 95, 0)] == [False, False, None]
