@@ -35,6 +35,7 @@ ELSEWHERE = {
     "settings/values.py": "settings/test_faults.py",
     "steps/attempt.py": "steps/test_rewriting.py",
     "steps/coverage.py": "steps/test_rewriting.py",
+    "steps/earlier_turns.py": "steps/test_shaping.py",
     "steps/eligibility.py": "test_compactor.py",
     "steps/outcomes.py": "test_compactor.py",
     "steps/standing.py": "steps/test_shaping.py",

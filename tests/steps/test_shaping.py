@@ -660,7 +660,9 @@ async def _whole(house: House, outcome: Outcome) -> set[int]:
 
 
 async def test_a_shape_that_breaks_something_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.steps.shaping._Shape._traffic", lambda _: ({1}, set()))  # the call goes, its results stay
+    monkeypatch.setattr(
+        "app.steps.earlier_turns.EarlierTurns.traffic", lambda _: ({1}, set())
+    )  # the call goes, its results stay
     talk, _ = earlier("openai-chat")
     assert (await House().decide(talk, standing("messages_only"))).body == talk.body
 
