@@ -178,6 +178,7 @@ class RequestRecorder:
                 "input_tokens": record.usage.input,
                 "cached_tokens": record.usage.cache_read,
                 "output_tokens": record.usage.output,
+                **{f"context_{name}": figure for name, figure in record.usage.edits},
             }
         if record.error:
             line["error"] = record.error

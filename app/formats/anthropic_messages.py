@@ -31,7 +31,7 @@ from app.formats.anthropic_blocks import (
     sources_of,
 )
 from app.formats.base import Answer, Binding, CountCall, Format, Part, Target, Usage
-from app.formats.lenient import figure, string
+from app.formats.lenient import figure, listed, string
 
 COMPACT_EDIT, COMPACT_BETA = "compact_20260112", "compact-2026-01-12"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -39,6 +39,7 @@ _BOUND = re.compile(rb"bound to a different conversation|different conversation 
 _PATH = re.compile(r"(?:^|/v1)/messages/?$")
 _INTRODUCTION = 1_000
 """Characters: longer system blocks are the client's own instructions and no business of a summariser's."""
+_CLEARED = ("cleared_input_tokens", "cleared_thinking_turns", "cleared_tool_uses")
 _STOPS = {
     "refusal": "refused", "max_tokens": "truncated", "model_context_window_exceeded": "truncated", "tool_use": "tool_call",
     "pause_turn": "tool_call",
@@ -196,11 +197,15 @@ class AnthropicMessages(Format):
             return None
         prompt = _prompt_usage(told)
         read, write = figure(prompt.get("cache_read_input_tokens")), figure(prompt.get("cache_creation_input_tokens"))
-        return Usage(figure(prompt.get("input_tokens")) + read + write, figure(told.get("output_tokens")), read, write)
+        edits = _applied_edits(event.get("context_management"))
+        return Usage(
+            figure(prompt.get("input_tokens")) + read + write, figure(told.get("output_tokens")), read, write, edits
+        )
 
     def merge(self, earlier: Usage, later: Usage) -> Usage:
         prompt = later if later.input > earlier.input else earlier
-        return Usage(prompt.input, later.output or earlier.output, prompt.cache_read, prompt.cache_write)
+        edits = later.edits or earlier.edits
+        return Usage(prompt.input, later.output or earlier.output, prompt.cache_read, prompt.cache_write, edits)
 
     def overflow(self, status: int, body: bytes) -> int | None:
         return None if status == 413 else wording.overflow(status, body)  # 413 counts bytes (E6), not tokens
@@ -283,3 +288,10 @@ def _prompt_usage(told: Mapping[str, Any]) -> Mapping[str, Any]:
         return passes[0] if passes[0].get("type", "message") == "message" else {}
     used = told.get("server_tool_use")
     return {} if isinstance(used, dict) and any(figure(count) for count in used.values()) else told
+
+
+def _applied_edits(managed: Any) -> tuple[tuple[str, int], ...]:
+    """What context editing cleared, all edits together; source: https://platform.claude.com/docs/en/build-with-claude/context-editing."""
+    applied = listed(managed.get("applied_edits")) if isinstance(managed, dict) else []
+    totals = ((name, sum(figure(edit.get(name)) for edit in applied if isinstance(edit, dict))) for name in _CLEARED)
+    return tuple((name, total) for name, total in totals if total)

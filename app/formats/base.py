@@ -21,12 +21,13 @@ from app.formats import wording
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a provider reported for one request, tokens. `input` is the whole prompt, cached parts included; `output` what it wrote.
-    0 means not told; a stream may tell them one after the other."""
+    0 means not told; a stream may tell them one after the other. `edits` are the figures of its own context editing, by its names."""
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    edits: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def test_the_page_tells_every_field_of_the_line_and_no_other(log: LogCapture) ->
     full.asked, full.answered, full.usage, full.broken, full.disconnected = (
         1.0,
         2.0,
-        Usage(1, 1),
+        Usage(1, 1, edits=tuple((f"cleared_{what}", 1) for what in ("input_tokens", "tool_uses", "thinking_turns"))),
         "upstream_broke_off",
         True,
     )

@@ -613,6 +613,25 @@ def test_U7_input_is_the_sum_of_three() -> None:
     )
 
 
+def test_what_context_editing_cleared_is_told_with_the_usage() -> None:
+    applied = [
+        {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000},
+        {"type": "clear_thinking_20251015", "cleared_thinking_turns": 3, "cleared_input_tokens": 15_000},
+    ]
+    usage = {"input_tokens": 5, "output_tokens": 7}
+    told = FORM.usage({"type": "message", "usage": usage, "context_management": {"applied_edits": applied}})
+    edits = (("cleared_input_tokens", 65_000), ("cleared_thinking_turns", 3), ("cleared_tool_uses", 8))
+    assert told == Usage(5, 7, edits=edits)
+    assert FORM.merge(Usage(5, 1), told) == FORM.merge(told, Usage(5, 7)) == told
+
+
+@pytest.mark.parametrize(
+    "managed", [None, {}, [], {"applied_edits": None}, {"applied_edits": ["x", {"cleared_tool_uses": "8"}]}]
+)
+def test_context_editing_that_tells_nothing(managed: Any) -> None:
+    assert FORM.usage({"usage": {"input_tokens": 5}, "context_management": managed}) == Usage(5)
+
+
 def test_U8_stream_reports_are_cumulative() -> None:
     first = {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 1}
     start = FORM.usage({"type": "message_start", "message": {"usage": first}})
