@@ -14,7 +14,7 @@ from typing import Any
 
 from app.core import jsonspan, rules
 from app.errors import NotCompactable
-from app.ports import UNTRACED, ArchiveSink, Counter, Recorder, SharedStore, Summarizer, Tracer
+from app.ports import NULL_TRACER, ArchiveSink, Counter, Recorder, SharedStore, Summarizer, Tracer
 from app.request import Ask, Context, Outcome
 from app.steps import counting
 from app.steps.archiving import Archivist
@@ -40,7 +40,7 @@ class Compactor:
         public_base: str,
         counter: Counter | None = None,
         archives: ArchiveSink | None = None,
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NULL_TRACER,
     ) -> None:
         self._counter = counter
         self._recorder = recorder

@@ -9,7 +9,7 @@ from typing import Literal
 from app.core.plan import Checkpoint
 from app.core.view import View
 from app.formats.reading import Opened, Reader
-from app.ports import Found
+from app.records import Found
 from app.registry import Model
 from app.settings import Policy
 from app.steps.counting import Estimate

@@ -16,7 +16,8 @@ from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
 from app.formats import FORMATS
 from app.formats.reading import Reader, open_body
-from app.ports import Archive, Store, Summary, SummaryJob
+from app.ports import Store, Summary, SummaryJob
+from app.records import Archive
 from app.registry import Model
 from app.request import Ask, Outcome
 from app.settings import Policy

@@ -17,7 +17,7 @@ from app.core.notes import CONTINUATION, is_note
 from app.edge.stores.base import StoreOptions
 from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
-from app.ports import Archive, Compaction, Found, StoredCheckpoint
+from app.records import Archive, Compaction, Found, StoredCheckpoint
 from app.request import Outcome
 from app.steps.eligibility import MAX_REJECTIONS
 from tests.story import BASE, House, Talk, policy, sent, texts, words

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "errors.py": "test_compactor.py",
     "own/": "test_own_strategy.py",
     "ports.py": "contract/test_stores.py",
+    "records.py": "contract/test_stores.py",
     "request.py": "test_compactor.py",
     "settings/broken.py": "settings/test_faults.py",
     "settings/document.py": "settings/test_faults.py",

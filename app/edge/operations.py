@@ -18,7 +18,7 @@ from app.edge.access import Access
 from app.edge.console import console
 from app.edge.preview import Preview, preview
 from app.errors import StoreFailed, Unreadable
-from app.ports import Archive, Compaction, Session
+from app.records import Archive, Compaction, Session
 from app.settings import describe
 from app.steps.archive import address_of, full_document
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from app.edge.headers import Pair
-from app.ports import NOTHING, Span, Tracer, Untraced
+from app.ports import NULL_SPAN, NullTracer, Span, Tracer
 from app.settings import Traces as Options
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Traces(Tracer, Protocol):
         ...
 
 
-class NoTraces(Untraced):
+class NoTraces(NullTracer):
     def begin(self, exchange: Exchange) -> Journey | None:  # noqa: ARG002
         return None
 
     def call(self, headers: list[Pair], form: str, model: str, base_url: str) -> AbstractContextManager[Span]:  # noqa: ARG002
-        return NOTHING
+        return NULL_SPAN
 
     async def close(self) -> None: ...
 

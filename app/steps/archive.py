@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from app.core import jsonspan
 from app.core.jsonspan import Slice
 from app.errors import Unreadable
-from app.ports import Archive
+from app.records import Archive
 
 LONG = 400
 """Characters: shorter base64 stays as it is."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from app.core import jsonspan
 from app.core.plan import changed_items
-from app.ports import Archive, ArchiveSink, Recorder, SharedStore
+from app.ports import ArchiveSink, Recorder, SharedStore
+from app.records import Archive
 from app.request import Context
 from app.steps.archive import Draft, InStore, draft_archive, draft_of_result, usable
 from app.steps.attempt import Attempt

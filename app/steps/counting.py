@@ -18,7 +18,7 @@ from app.core import tokens
 from app.core.recent import Recent
 from app.core.view import View, size_of
 from app.formats.reading import Opened, Reader
-from app.ports import Session, UsageMark
+from app.records import Session, UsageMark
 from app.registry import Model
 
 COUNT_INLINE = 8 << 10

@@ -16,15 +16,8 @@ from app.core.plan import Checkpoint, checkpoint_of
 from app.core.recent import Recent
 from app.core.view import View
 from app.errors import NotCompactable, StoreFailed
-from app.ports import (
-    Compaction,
-    Recorder,
-    Session,
-    SessionChange,
-    SharedStore,
-    StoredCheckpoint,
-    Summary,
-)
+from app.ports import Recorder, SharedStore, Summary
+from app.records import Compaction, Session, SessionChange, StoredCheckpoint
 from app.request import Context, Outcome
 from app.steps import counting
 from app.steps.archive import Draft

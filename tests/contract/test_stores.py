@@ -20,16 +20,8 @@ import pytest
 
 from app.edge.stores import Guarded, open_store
 from app.edge.stores.base import PAGE
-from app.ports import (
-    Archive,
-    Compaction,
-    Found,
-    Session,
-    SessionChange,
-    Store,
-    StoredCheckpoint,
-    UsageMark,
-)
+from app.ports import Store
+from app.records import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, UsageMark
 from tests.redis_server import ClusterOfThree, InImage, RedisServer, Replicated
 
 TENANT = "tenant-a"

@@ -20,7 +20,7 @@ from app.edge import mcp
 from app.edge.stores import open_store
 from app.edge.stores.memory import MemoryStore
 from app.errors import Unreadable
-from app.ports import Archive
+from app.records import Archive
 from app.steps.archive import draft_archive
 from tests.edge.talks import Talk
 

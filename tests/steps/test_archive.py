@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.edge.stores.memory import MemoryStore
-from app.ports import Archive
+from app.records import Archive
 from app.steps.archive import Draft, address_of, draft_archive, draft_of_result, full_document, id_in, sanitised
 from tests.story import BASE, House, Talk, policy, words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from app.edge.stores.memory import MemoryStore
-from app.ports import Archive
+from app.records import Archive
 from tests.story import House, Talk, policy, words
 
 RULES = policy()

@@ -12,7 +12,7 @@ from app.core.view import EntryCache, View
 from app.formats import FORMATS
 from app.formats.media import media_cost
 from app.formats.reading import Opened, Reader, open_body
-from app.ports import Session, UsageMark
+from app.records import Session, UsageMark
 from app.registry import Model, Registry
 from app.steps import counting
 from app.steps.counting import (

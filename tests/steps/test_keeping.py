@@ -11,7 +11,7 @@ import pytest
 from app.core.plan import Checkpoint
 from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
-from app.ports import StoredCheckpoint, anchor_of
+from app.records import StoredCheckpoint, anchor_of
 from app.request import Context, Outcome
 from app.settings import Policy
 from tests.story import House, Talk, policy, sent, texts, words

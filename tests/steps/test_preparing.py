@@ -9,7 +9,8 @@ import pytest
 
 from app.edge.stores.memory import MemoryStore
 from app.errors import SummaryFailed
-from app.ports import StoredCheckpoint, Summary, SummaryJob
+from app.ports import Summary, SummaryJob
+from app.records import StoredCheckpoint
 from app.settings import Policy
 from app.steps.archive import full_document
 from tests.story import House, Talk, policy, sent, texts, words

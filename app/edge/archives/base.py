@@ -17,7 +17,7 @@ import msgspec
 from app.core import jsonspan
 from app.edge.stores.packing import Packing, about_file
 from app.errors import NotCompactable, StoreFailed, Unreadable
-from app.ports import Archive
+from app.records import Archive
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\Z")
 """Ids that an archive can have: nothing that leads to another folder."""

@@ -10,7 +10,7 @@ from app.core import jsonspan
 from app.edge.archives.base import Shelves
 from app.own.calling import call
 from app.own.loading import load
-from app.ports import Archive
+from app.records import Archive
 
 
 class OwnArchives:

@@ -21,7 +21,7 @@ import msgspec
 from app.edge.causes import cause
 from app.edge.stores.sealing import Seal
 from app.errors import StoreFailed
-from app.ports import Archive
+from app.records import Archive
 
 
 class TooLarge(StoreFailed):

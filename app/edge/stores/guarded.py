@@ -19,17 +19,8 @@ from app.edge.stores.breaker import Breaker
 from app.edge.stores.memory import MemoryStore
 from app.edge.stores.sessions import checked
 from app.errors import StoreFailed
-from app.ports import (
-    UNTRACED,
-    Archive,
-    Compaction,
-    Found,
-    Session,
-    SessionChange,
-    Store,
-    StoredCheckpoint,
-    Tracer,
-)
+from app.ports import NULL_TRACER, Store, Tracer
+from app.records import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint
 
 LOCAL_BYTES = 40 << 20
 """Bytes of all that is kept beside the real store, 15 MB of it checkpoints."""
@@ -53,7 +44,7 @@ class Guarded:
         *,
         local: MemoryStore | None = None,
         breaker: Callable[[], Breaker] = Breaker,
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NULL_TRACER,
     ) -> None:
         self._store = store
         self._asking = Asking(store, timeout, recorder, breaker, tracer)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from app.edge.stores.base import PER_ANCHOR, StoreOptions, cursor_after, cursor_place, on_chain, page_size
 from app.edge.stores.lru import Lru
 from app.edge.stores.sessions import changed, checked
-from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
+from app.records import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
 
 ITEMS = 100_000
 CHECKPOINTS, ANCHORS, SESSIONS, ARCHIVES, COMPACTIONS, LEASES = 6 / 16, 1 / 16, 2 / 16, 5 / 16, 1 / 16, 1 / 16

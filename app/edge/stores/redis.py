@@ -40,7 +40,7 @@ from app.edge.stores.redis_records import Records
 from app.edge.stores.redis_servers import Call, Servers, Single, call
 from app.edge.stores.redis_tls import Unusable
 from app.edge.stores.sessions import KINDS, checked, closed, increments, replacements
-from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors, home_of
+from app.records import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors, home_of
 
 CACHE_ITEMS, CACHE_BYTES, LISTED_BYTES, CACHE_SECONDS = 20_000, 8 << 20, 2 << 20, 60
 """Of checkpoints' records that are not asked for again, and of sessions that were listed lately. The last: after a server has lost its

@@ -8,7 +8,7 @@ import msgspec
 
 from app.edge.stores.packing import Packing, about_archive, about_compaction
 from app.edge.stores.sessions import opened, session_of
-from app.ports import Archive, Compaction, Session
+from app.records import Archive, Compaction, Session
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from app.edge.stores.packing import SEALED, Packing
-from app.ports import Session, SessionChange, UsageMark
+from app.records import Session, SessionChange, UsageMark
 
 Stored = str | int | float | bytes
 

@@ -32,7 +32,7 @@ from app.edge.stores.sqlite_file import SqliteFile
 from app.edge.stores.sqlite_rows import ARCHIVE_COLUMNS, SESSION_COLUMNS, Rows
 from app.edge.stores.worker import Worker
 from app.errors import StoreFailed
-from app.ports import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
+from app.records import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, anchors
 
 T = TypeVar("T")
 

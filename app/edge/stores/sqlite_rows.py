@@ -10,7 +10,7 @@ import msgspec
 
 from app.edge.stores.packing import SEALED, Packing, about_archive, about_compaction
 from app.edge.stores.sessions import opened, session_of
-from app.ports import Archive, Compaction, Session
+from app.records import Archive, Compaction, Session
 
 SESSION_FIELDS = tuple(field.name for field in fields(Session))
 SESSION_COLUMNS = ", ".join(f"s.{name}" for name in SESSION_FIELDS)

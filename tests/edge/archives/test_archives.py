@@ -23,7 +23,8 @@ from app.edge.stores import SqliteStore
 from app.edge.stores.base import StoreOptions
 from app.edge.stores.memory import MemoryStore
 from app.errors import StoreFailed
-from app.ports import Archive, ArchiveSink
+from app.ports import ArchiveSink
+from app.records import Archive
 from app.request import Outcome
 from app.steps import archiving
 from app.steps.archive import full_document

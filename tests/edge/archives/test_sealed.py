@@ -19,7 +19,8 @@ from app.edge.archives import open_archives
 from app.edge.archives.base import External
 from app.edge.stores.memory import MemoryStore
 from app.errors import Unreadable
-from app.ports import Archive, ArchiveSink
+from app.ports import ArchiveSink
+from app.records import Archive
 from app.steps.archive import full_document
 from tests.edge.wire import compactd, configured, request
 

@@ -15,7 +15,7 @@ from app.edge.stores.asking import WRITES
 from app.edge.stores.base import TooLarge
 from app.edge.stores.breaker import Breaker
 from app.errors import StoreFailed
-from app.ports import Found, SessionChange, StoredCheckpoint
+from app.records import Found, SessionChange, StoredCheckpoint
 from tests.contract.test_stores import archive, checkpoint, compaction, links
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from app.edge.stores import MemoryStore, StoreOptions
-from app.ports import Archive, Found, Session, SessionChange, StoredCheckpoint, UsageMark
+from app.records import Archive, Found, Session, SessionChange, StoredCheckpoint, UsageMark
 from tests.contract.test_stores import checkpoint, links
 
 

@@ -20,7 +20,7 @@ from app.edge.stores import RedisStore, StoreOptions, redis_lists, redis_servers
 from app.edge.stores import redis as module
 from app.edge.stores.base import TooLarge
 from app.errors import StoreFailed
-from app.ports import Archive, Compaction, Found, SessionChange
+from app.records import Archive, Compaction, Found, SessionChange
 from tests.contract.test_stores import archive, checkpoint, compaction, links
 from tests.redis_server import RedisServer, redis_binary
 

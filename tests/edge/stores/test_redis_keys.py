@@ -5,7 +5,7 @@ from redis.crc import key_slot
 
 from app.edge.stores.base import on_chain
 from app.edge.stores.redis_keys import Line, index_key, key_of, milliseconds, record_key, session_key
-from app.ports import StoredCheckpoint, anchors, home_of
+from app.records import StoredCheckpoint, anchors, home_of
 from tests.contract.test_stores import links
 
 

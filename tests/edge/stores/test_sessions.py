@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from app.edge.stores.sessions import KINDS, changed, loaded, session_of, stored
-from app.ports import Session, SessionChange, UsageMark
+from app.records import Session, SessionChange, UsageMark
 
 MARKS = (UsageMark(b"\xff\x00" * 8, 1, 2),)
 

@@ -19,7 +19,7 @@ import pytest
 from app.edge.stores import SqliteStore, StoreOptions, open_store
 from app.edge.stores.sqlite_file import SqliteFile
 from app.errors import StoreFailed
-from app.ports import Archive, Found, SessionChange
+from app.records import Archive, Found, SessionChange
 from tests.contract.test_stores import checkpoint, links
 
 

@@ -4,7 +4,7 @@ import sqlite3
 from dataclasses import fields
 
 from app.edge.stores.sqlite_schema import BULKY, EXPIRING, MIGRATIONS
-from app.ports import Session
+from app.records import Session
 
 
 def test_the_steps_make_the_tables_that_the_store_needs() -> None:
