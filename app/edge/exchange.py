@@ -12,7 +12,7 @@ from app.edge.bodies import ClientGone, Receive
 from app.edge.headers import Headers
 from app.edge.record import Record
 from app.edge.routing import Route, Router
-from app.edge.traces import Journey
+from app.edge.traces import RequestTrace
 from app.formats import FORMATS
 from app.registry import Registry
 from app.request import Ask, Outcome
@@ -72,7 +72,7 @@ class Exchange:
     attempts: int = 0
     """how often a provider was asked so far"""
     started: bool = False
-    journey: Journey | None = None
+    trace: RequestTrace | None = None
     """its trace, if there is one"""
     client: ClientWatch = field(init=False)
 

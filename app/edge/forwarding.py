@@ -45,8 +45,8 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
         without_beta=exchange.without_beta,
         attempt=exchange.attempts,
     )
-    if exchange.journey is not None:
-        exchange.journey.asks(headers)
+    if exchange.trace is not None:
+        exchange.trace.begin_upstream(headers)
     connect, read = settings.timeouts(route.upstream)
     request = httpx.Request(
         scope["method"], url, headers=headers, stream=_stream(exchange.body),

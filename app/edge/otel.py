@@ -72,13 +72,13 @@ class OpenTelemetry:
         return cls(provider)
 
     @contextmanager
-    def span(self, name: str, **facts: Fact) -> Iterator[Told]:
+    def span(self, name: str, **facts: Fact) -> Iterator[FactSpan]:
         with _current(self.tracer.start_span(f"compactd.{name}")) as told:
             told.tell(**facts)
             yield told
 
     @contextmanager
-    def call(self, headers: list[Pair], form: str, model: str, base_url: str) -> Iterator[Told]:
+    def call(self, headers: list[Pair], form: str, model: str, base_url: str) -> Iterator[FactSpan]:
         with _current(self.asking("POST", form, model, base_url)) as told:
             propagate.inject(headers, setter=_SETTER)
             yield told
@@ -100,8 +100,8 @@ class OpenTelemetry:
                 facts["gen_ai.request.model"] = model
         return self.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=facts)
 
-    def begin(self, exchange: Exchange) -> Journey:
-        return Journey(self, exchange)
+    def begin(self, exchange: Exchange) -> RequestTrace:
+        return RequestTrace(self, exchange)
 
     async def close(self) -> None:
         """Send what is left; a collector that is away is given up after PATIENCE, in a thread that keeps no process alive."""
@@ -112,7 +112,7 @@ class OpenTelemetry:
             await asyncio.sleep(0.02)
 
 
-class Journey:
+class RequestTrace:
     """One proxied request: its span, and that of its latest question to a provider."""
 
     def __init__(self, traces: OpenTelemetry, exchange: Exchange) -> None:
@@ -127,8 +127,8 @@ class Journey:
         told = self._span.get_span_context()
         exchange.record.trace = f"{told.trace_id:032x}" if told.is_valid else ""
 
-    def asks(self, headers: list[Pair]) -> None:
-        self._heard()
+    def begin_upstream(self, headers: list[Pair]) -> None:
+        self._end_upstream_span()
         exchange = self._exchange
         route, ask = exchange.route, exchange.ask
         assert route is not None
@@ -145,12 +145,12 @@ class Journey:
         propagate.inject(headers, context=set_span_in_context(span), setter=_SETTER)
         self._asked = span
 
-    def _heard(self, usage: Usage | None = None, error: str = "") -> None:
+    def _end_upstream_span(self, usage: Usage | None = None, error: str = "") -> None:
         """The question is answered, or never will be."""
         span, record, self._asked = self._asked, self._exchange.record, None
         if span is None:
             return
-        told = Told(span)
+        told = FactSpan(span)
         if record.answered:
             told.tell(status=record.status)
             error = error or (str(record.status) if record.status >= 400 else "")
@@ -161,11 +161,11 @@ class Journey:
         span.end()
 
     def end(self) -> None:
-        exchange, told = self._exchange, Told(self._span)
+        exchange, told = self._exchange, FactSpan(self._span)
         record, outcome = exchange.record, exchange.outcome
         error = record.error or ("client_left" if record.disconnected and not record.finished else "")
         result, reason = record.verdict(outcome)
-        self._heard(record.usage, error)
+        self._end_upstream_span(record.usage, error)
         if record.format != "none":
             self._span.update_name(f"{exchange.scope['method']} {record.format}")
         told.tell(
@@ -187,7 +187,7 @@ class Journey:
         contexts.detach(self._token)
 
 
-class Told:
+class FactSpan:
     """A span that facts are told to."""
 
     def __init__(self, span: Span) -> None:
@@ -212,9 +212,9 @@ def reported(usage: Usage) -> dict[str, Fact]:
 
 
 @contextmanager
-def _current(span: Span) -> Iterator[Told]:
+def _current(span: Span) -> Iterator[FactSpan]:
     """What happens meanwhile lies below it. An exception is told by its short word or its type: its text may hold content."""
-    told, token = Told(span), contexts.attach(set_span_in_context(span))
+    told, token = FactSpan(span), contexts.attach(set_span_in_context(span))
     try:
         yield told
     except BaseException as fault:

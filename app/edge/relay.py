@@ -60,7 +60,7 @@ class Relay:
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self.wiring, self._recorder.begin(), Headers(scope["headers"]))
-        exchange.journey = self._traces.begin(exchange)
+        exchange.trace = self._traces.begin(exchange)
         self.inflight += 1
         try:
             await self._serve(exchange)
@@ -85,8 +85,8 @@ class Relay:
             self.inflight -= 1
             self.held -= exchange.held
             self._recorder.end(exchange.record, exchange.outcome)
-            if exchange.journey is not None:
-                exchange.journey.end()
+            if exchange.trace is not None:
+                exchange.trace.end()
 
     async def _serve(self, exchange: Exchange) -> None:
         scope = exchange.scope

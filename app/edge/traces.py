@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from app.edge.exchange import Exchange
 
 
-class Journey(Protocol):
+class RequestTrace(Protocol):
     """One proxied request, from `Traces.begin` on."""
 
-    def asks(self, headers: list[Pair]) -> None:
+    def begin_upstream(self, headers: list[Pair]) -> None:
         """It goes to its provider now (once more): `headers`, which are changed in place, carry the trace on."""
         ...
 
@@ -30,7 +30,7 @@ class Journey(Protocol):
 
 
 class Traces(Tracer, Protocol):
-    def begin(self, exchange: Exchange) -> Journey | None: ...
+    def begin(self, exchange: Exchange) -> RequestTrace | None: ...
 
     def call(self, headers: list[Pair], form: str, model: str, base_url: str) -> AbstractContextManager[Span]:
         """A request of compactd's own to a model. `headers`, changed in place, carry the trace on."""
@@ -42,7 +42,7 @@ class Traces(Tracer, Protocol):
 
 
 class NoTraces(NullTracer):
-    def begin(self, exchange: Exchange) -> Journey | None:  # noqa: ARG002
+    def begin(self, exchange: Exchange) -> RequestTrace | None:  # noqa: ARG002
         return None
 
     def call(self, headers: list[Pair], form: str, model: str, base_url: str) -> AbstractContextManager[Span]:  # noqa: ARG002
