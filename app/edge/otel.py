@@ -22,7 +22,7 @@ from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span, set_span_in_context
 
 from app import __version__
 from app.edge.exchange import Exchange
@@ -73,6 +73,10 @@ class OpenTelemetry:
 
     @contextmanager
     def span(self, name: str, **facts: Fact) -> Iterator[FactSpan]:
+        around = get_current_span()
+        if not around.get_span_context().is_valid:  # no request's: the store is asked at the start, or by a probe
+            yield FactSpan(around)
+            return
         with _current(self.tracer.start_span(f"compactd.{name}")) as told:
             told.tell(**facts)
             yield told
