@@ -182,6 +182,8 @@ class Relay:
                 watcher.end()
                 record.usage = watcher.usage
                 record.finished = record.finished or watcher.terminal
+                if watcher.error:
+                    self._in_background(self._second.learn_from_stream(exchange, watcher.error))
             await response.aclose()
             self._settle(exchange)
 

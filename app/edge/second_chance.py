@@ -174,6 +174,17 @@ class SecondChance:
         exchange.outcome = replace(outcome, reason="bound_reasoning_dropped", beta=binding.beta)
         return True
 
+    async def learn_from_stream(self, exchange: Exchange, said: bytes) -> None:
+        """A refusal that a stream has begun with (LM Studio): too late for this request, but it must not be the same with the next one."""
+        ask, outcome = exchange.ask, exchange.outcome
+        if ask is None or outcome is None or ask.policy.mode == "off":
+            return
+        window = FORMATS[ask.format].overflow(SOMETIMES, said)
+        if window:
+            exchange.wiring.registry.learn(ask.client_model, ask.upstream, window)
+        elif window is None and exchange.changed and wording.is_refusal(SOMETIMES, said):
+            await self._learn(exchange, ask, outcome, SOMETIMES, said)
+
     async def _learn(self, exchange: Exchange, ask: Ask, outcome: Outcome, status: int, said: bytes) -> None:
         """What the provider refused must not be sent again."""
         lesson = FORMATS[ask.format].lesson(status, said)

@@ -14,6 +14,8 @@ from app.edge.bodies import DECODERS, codings
 from app.errors import NotCompactable
 from app.formats.base import Format, Usage
 
+FIRST_EVENT = 16 << 10
+"""Bytes at the beginning of a stream in which its first event is looked for."""
 TAIL = 2_048
 """Bytes at the end of an answer in which its last event names itself."""
 
@@ -49,6 +51,8 @@ class Watcher:
     def _feed(self, chunk: bytes) -> None:
         kept = TAIL
         if self._lines is not None:
+            if len(self._start) < FIRST_EVENT:
+                self._start += chunk[: FIRST_EVENT - len(self._start)]
             for payload in self._lines.feed(chunk):
                 self._take(payload)
         else:
@@ -70,6 +74,17 @@ class Watcher:
                     self._find(self._start)
             else:
                 self._take(self._start)
+
+    @property
+    def error(self) -> bytes:
+        """What a stream says that begins with an error; b"" for any other."""
+        first = (
+            next((line for line in self._start.splitlines() if line.startswith(b"data:")), b"") if self._lines else b""
+        )
+        with contextlib.suppress(NotCompactable):
+            event = jsonspan.value(first[5:])
+            return first[5:].strip() if isinstance(event, dict) and event.get("error") else b""
+        return b""
 
     @property
     def terminal(self) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.edge.talks import HISTORY, Talk, compacted
-from tests.edge.wire import Answer, Running, compactd, configured
+from tests.edge.upstream.peers import Peer, serve
+from tests.edge.wire import Answer, Running, chunks, compactd, configured, taken, until
 from tests.strict import errors
 from tests.strict.answers import Reply
 from tests.strict.server import Rejection, Seen, StrictProvider
@@ -122,11 +123,12 @@ async def test_other_errors_are_never_tried_again(form: str, status: int) -> Non
     assert answer["retry-after"] == "9"
 
 
-def two_users_in_a_row(seen: Seen) -> bool:
-    roles = [item["role"] for item in (seen.body or {}).get("messages", ())]
+def two_users_in_a_row(body: Any) -> bool:
+    roles = [item["role"] for item in body["messages"]]
     return any(pair == ("user", "user") for pair in pairwise(roles))
 
 
+EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 TEMPLATE = "\n------------\nWhile executing CallExpression at line 19, column 27 in source:\nError: Jinja Exception: "
 
 
@@ -134,7 +136,7 @@ TEMPLATE = "\n------------\nWhile executing CallExpression at line 19, column 27
 async def test_a_chat_template_that_refuses_the_note_is_known_by_its_words_and_minded_from_then_on(status: int) -> None:
     """llama.cpp and what is built on it say by a 500 that the model's template does not take these roles."""
     said = Rejection(status, f"{TEMPLATE}Conversation roles must alternate user/assistant/user/assistant/...")
-    provider = StrictProvider(reject=lambda seen: said if two_users_in_a_row(seen) else None)
+    provider = StrictProvider(reject=lambda seen: said if two_users_in_a_row(seen.body) else None)
     window = {**LOW, "strategy": "sliding_window", "keep_recent_messages": 3}
     async with between(provider, window) as proxy:
         talk = Talk("openai-chat", model="my-own")
@@ -148,6 +150,36 @@ async def test_a_chat_template_that_refuses_the_note_is_known_by_its_words_and_m
         assert labels(await proxy.ask(talk.request())) == (200, "replayed", "checkpoint")
     assert [seen.status for seen in provider.requests] == [status, 200, 200, 200]
     assert "removed here by compaction" in provider.requests[-1].body["messages"][0]["content"]  # type: ignore[index]
+
+
+async def test_a_template_that_refuses_in_a_stream_that_has_begun_is_minded_from_then_on() -> None:
+    """LM Studio has said 200 by then: that one answer is lost, and was the same for ever after."""
+    said = json.dumps(
+        {"error": {"message": f"Error rendering prompt with jinja template: {TEMPLATE}roles must alternate"}}
+    )
+    bodies: list[Any] = []
+
+    async def script(peer: Peer) -> None:
+        while True:
+            bodies.append(json.loads((await taken(peer)).body))
+            event = f"event: error\ndata: {said}\n\n" if two_users_in_a_row(bodies[-1]) else "data: [DONE]\n\n"
+            await peer.send(EVENTS + chunks([event.encode()]))
+
+    window = {**LOW, "strategy": "sliding_window", "keep_recent_messages": 3}
+    async with serve(script) as server, compactd(configured(server.url, policies=[window])) as proxy:
+        talk = Talk("openai-chat", model="my-own")
+        for number in range(8):
+            talk.ask(f"Question {number}? " + "It matters. " * 90).say("Yes. " * 10)
+        asked = talk.ask("Well?").request(stream=True)
+        first = await proxy.ask(asked)
+        assert b"jinja" in first.body
+        await until(
+            lambda: proxy.metric("rejections_total", format="openai-chat", **{"class": "alternating_roles"}) == 1
+        )
+        again = await proxy.ask(talk.say("?").ask("Once more?").request(stream=True))
+        assert labels(again) == (200, "compacted", "threshold")
+        assert again.body == b"data: [DONE]\n\n"
+    assert "removed here by compaction" in bodies[-1]["messages"][0]["content"]
 
 
 async def test_a_template_that_refuses_the_original_too_says_nothing_about_the_compaction() -> None:

@@ -294,6 +294,27 @@ def test_usage_ahead_of_a_huge_answer() -> None:
     assert watch("openai-chat", split(data, 60_000), JSON).usage == Usage(7, 2)
 
 
+@pytest.mark.parametrize(
+    ("stream", "error"),
+    [
+        (b'event: error\ndata: {"error": {"message": "no"}}\n\n', b'{"error": {"message": "no"}}'),
+        (b': hello\n\ndata: {"error": "no"}\n\ndata: [DONE]\n\n', b'{"error": "no"}'),
+        (b'data: {"choices": [], "error": null}\n\ndata: {"error": "late"}\n\n', b""),
+        (b'data: {"choices": [{"delta": {"content": "error"}}]}\n\n', b""),
+        (b'data: {"error": "cut', b""),
+        (b"data: [DONE]\n\n", b""),
+        (b"", b""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_a_stream_that_begins_with_an_error(stream: bytes, error: bytes, size: int) -> None:
+    watcher = Watcher(FORMATS["openai-chat"], "text/event-stream", "")
+    for at in range(0, len(stream), size):
+        watcher.feed(stream[at : at + size])
+    watcher.end()
+    assert watcher.error == error
+
+
 def test_tail_is_where_the_end_is_told() -> None:
     watcher = watch("openai-chat", [b"data: [DONE]\n\n", *[b": bye\n"] * TAIL])
     assert not watcher.terminal
