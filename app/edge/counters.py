@@ -19,8 +19,8 @@ from app.core import jsonspan
 from app.core.recent import Recent
 from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
-from app.edge.forwarding import address
-from app.edge.headers import request_headers, without_key
+from app.edge.forwarding import address, whole_answer
+from app.edge.headers import own_query, request_headers
 from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
 from app.errors import NotCompactable
@@ -100,9 +100,7 @@ class ProviderCounter:
         headers = request_headers(
             list(ask.headers), host, len(question), True, upstream, Target(ask.format), fresh=True, beta=beta
         )
-        query = without_key(ask.query) if upstream.brings_credentials else ask.query
-        query = b"&".join(part for part in query.split(b"&") if part and not part.startswith(b"alt="))
-        target = base_path + call.path + (b"?" + query if query else b"")
+        target = base_path + call.path + own_query(ask.query, upstream.brings_credentials)
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), self._patience)
         with self._traces.call(headers, "", "", upstream.base_url) as span:
             request = httpx.Request(
@@ -113,16 +111,11 @@ class ProviderCounter:
     async def _answer(self, call: CountCall, request: httpx.Request, span: Span) -> int:
         response = await self._client.handle_async_request(request)
         span.tell(status=response.status_code)
-        try:
-            if response.status_code != 200:
-                raise _Failed(f"status_{response.status_code}")
-            answer = b""
-            async for chunk in response.stream:  # type: ignore[union-attr]
-                answer += chunk
-                if len(answer) > LONGEST_ANSWER:
-                    raise _Failed("too_long")
-        finally:
-            await response.aclose()
+        answer = await whole_answer(response, LONGEST_ANSWER)
+        if response.status_code != 200:
+            raise _Failed(f"status_{response.status_code}")
+        if answer is None:
+            raise _Failed("too_long")
         told = jsonspan.value(open_coding(answer, response.headers.get("content-encoding", ""), LONGEST_ANSWER))
         counted = told.get(call.answer) if isinstance(told, dict) else None
         if not isinstance(counted, int) or counted is True or counted <= 0:

@@ -66,6 +66,20 @@ async def ask_upstream(client: Upstream, exchange: Exchange) -> httpx.Response:
     return response
 
 
+async def whole_answer(response: httpx.Response, most: int) -> bytes | None:
+    """The raw body of an answer, which is closed then; None where that is over `most` bytes."""
+    chunks, size = [], 0
+    try:
+        async for chunk in response.stream:  # type: ignore[union-attr]
+            size += len(chunk)
+            if size > most:
+                return None
+            chunks.append(chunk)
+    finally:
+        await response.aclose()
+    return b"".join(chunks)
+
+
 def _stream(body: bytes | AsyncIterator[bytes]) -> httpx.ByteStream | Streamed:
     return httpx.ByteStream(body) if isinstance(body, bytes) else Streamed(body)
 

@@ -178,6 +178,14 @@ def without_key(query: bytes) -> bytes:
     return b"&".join(part for part in query.split(b"&") if not part.startswith(b"key="))
 
 
+def own_query(query: bytes, keyed: bool) -> bytes:
+    """The client's query, `?` included, for a call of compactd's own: one that wants no stream, and no key of the client's where compactd
+    brings one (`keyed`)."""
+    kept = [part for part in query.split(b"&") if part and not part.startswith((b"alt=", b"$alt=", b"%24alt="))]
+    kept = [part for part in kept if not (keyed and part.startswith(b"key="))]
+    return b"?" + b"&".join(kept) if kept else b""
+
+
 def session_name(headers: Headers, hint: str) -> str:
     """The session as the client names it, "" if it does not: its own header as it is, a hint (which may say who somebody is) as a hash."""
     named: str = headers.get("x-compactd-session", "")

@@ -18,8 +18,8 @@ from app.core import jsonspan, tokens
 from app.edge import prices
 from app.edge.bodies import open_coding
 from app.edge.exchange import Wiring
-from app.edge.forwarding import address
-from app.edge.headers import request_headers, without_key
+from app.edge.forwarding import address, whole_answer
+from app.edge.headers import own_query, request_headers
 from app.edge.metrics import Metrics
 from app.edge.traces import NO_TRACES, Traces
 from app.edge.upstream import Upstream
@@ -148,7 +148,7 @@ class ModelSummarizer:
         headers = request_headers(
             list(ask.headers) if where.own else [], host, len(body), True, upstream, Target(where.form.name), fresh=True
         )
-        query = _query(ask.query, upstream.brings_credentials) if where.same else b""
+        query = own_query(ask.query, upstream.brings_credentials) if where.same else b""
         connect, read = wiring.settings.timeouts(where.upstream)
         with self._traces.call(headers, where.form.name, where.name, upstream.base_url) as span:
             request = httpx.Request(
@@ -157,9 +157,11 @@ class ModelSummarizer:
             )  # fmt: skip
             try:
                 response = await self._client.handle_async_request(request)
-                answer = await _whole(response)
+                answer = await whole_answer(response, LONGEST_ANSWER)
             except httpx.TransportError:
                 raise SummaryFailed("unreachable") from None
+            if answer is None:
+                raise SummaryFailed("too_long")
             told = self._read(where, response, answer, text)
             span.tell(status=response.status_code, input_tokens=told.usage.input, output_tokens=told.usage.output)
             return told
@@ -205,30 +207,7 @@ def _destination(wiring: Wiring, job: SummaryJob) -> Destination:
     )
 
 
-def _query(query: bytes, keyed: bool) -> bytes:
-    """The client's query for a call that wants no stream, and no client's key where compactd brings one."""
-    kept = b"&".join(
-        part for part in query.split(b"&") if part and not part.startswith((b"alt=", b"$alt=", b"%24alt="))
-    )
-    kept = without_key(kept) if keyed else kept
-    return b"?" + kept if kept else b""
-
-
 def _events(stream: bytes) -> list[Any]:
     """The events of an answer that came as a stream all the same. Raises NotCompactable."""
     payloads = (line[5:].strip() for line in stream.splitlines() if line.startswith(b"data:"))
     return [jsonspan.value(payload) for payload in payloads if payload and payload != b"[DONE]"]
-
-
-async def _whole(response: httpx.Response) -> bytes:
-    """Raises SummaryFailed("too_long")."""
-    chunks, size = [], 0
-    try:
-        async for chunk in response.stream:  # type: ignore[union-attr]
-            size += len(chunk)
-            if size > LONGEST_ANSWER:
-                raise SummaryFailed("too_long")
-            chunks.append(chunk)
-    finally:
-        await response.aclose()
-    return b"".join(chunks)

@@ -9,7 +9,7 @@ Rules: A1 to A71 in the tests; source: https://platform.claude.com/docs/en/api/m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -132,7 +132,7 @@ class AnthropicMessages(Format):
 
     # Writing
 
-    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
+    def clear(self, item: Any, clearings: Sequence[Clearing]) -> list[Edit]:
         facts = self.facts(item)
         return [
             (facts.calls[c.ordinal].path, b"{}") if c.inputs else (facts.results[c.ordinal].path, dump(c.text))

@@ -8,7 +8,7 @@ have a body here need not be written where a format has nothing of its own to sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -124,9 +124,15 @@ class Format(Protocol):
         """The item without what real clients change between requests; equal values mean the same item."""
         ...
 
-    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
-        """Edits that put the clearings' texts in the places of results (or of call arguments: an empty object of their kind)."""
-        ...
+    def clear(self, item: Any, clearings: Sequence[Clearing]) -> list[Edit]:
+        """Edits that put the clearings' texts in the places of results (or of call arguments: an empty object of their kind). Here
+        OpenAI's way: `arguments` is a JSON text of an object, a custom tool's `input` free text (C8, C16)."""
+        facts = self.facts(item)
+        places = [(facts.calls if c.inputs else facts.results)[c.ordinal].path for c in clearings]
+        texts = [
+            "{}" if c.inputs and path[-1] != "input" else c.text for c, path in zip(clearings, places, strict=True)
+        ]
+        return [(path, dump(text)) for path, text in zip(places, texts, strict=True)]
 
     def lead(self, item: Any, text: str) -> list[Edit]:
         """Edits that put `text` ahead of a user item's own content."""

@@ -12,7 +12,7 @@ Rules: G1 to G33 in the tests; source: https://ai.google.dev/gemini-api/docs/tho
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote
@@ -126,7 +126,7 @@ class Gemini(Format):
 
     # Writing. Calls are never taken out alone: two model contents in a row are refused by older models (G7).
 
-    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
+    def clear(self, item: Any, clearings: Sequence[Clearing]) -> list[Edit]:
         facts = self.facts(item)
         edits: list[Edit] = []
         for clearing in clearings:

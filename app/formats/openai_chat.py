@@ -8,13 +8,13 @@ Rules: C1 to C29 and Q1 to Q26 in the tests; source: https://developers.openai.c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
 from app.core.jsonspan import FRONT, REMOVED, Edit, dump
 from app.core.notes import BARE, is_note
-from app.core.view import Clearing, Facts, Role
+from app.core.view import Facts, Role
 from app.formats import wording
 from app.formats.base import Answer, Format, Part, Target, Usage
 from app.formats.chat_messages import (
@@ -99,18 +99,6 @@ class OpenAIChat(Format):
         return canonical_message(item)
 
     # Writing
-
-    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
-        facts = self.facts(item)
-        edits: list[Edit] = []
-        for clearing in clearings:
-            if clearing.inputs:
-                path = facts.calls[clearing.ordinal].path
-                # `arguments` is a JSON text of an object (C8); a custom tool's input is free text (C16).
-                edits.append((path, dump(clearing.text) if path[-1] == "input" else dump("{}")))
-            else:
-                edits.append((facts.results[clearing.ordinal].path, dump(clearing.text)))
-        return edits
 
     def lead(self, item: Any, text: str) -> list[Edit]:
         content = item.get("content")

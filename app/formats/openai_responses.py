@@ -11,7 +11,7 @@ Rules: R1 to R45 in the tests; source: https://developers.openai.com/api/docs/gu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from app.core.jsonspan import FRONT, REMOVED, Edit, dump, value
@@ -134,19 +134,10 @@ class OpenAIResponses(Format):
 
     # Writing
 
-    def clear(self, item: Any, clearings: Iterable[Clearing]) -> list[Edit]:
-        facts = self.facts(item)
-        edits: list[Edit] = []
-        for clearing in clearings:
-            if clearing.inputs:
-                path = facts.calls[clearing.ordinal].path
-                # `arguments` is a JSON text of an object; a custom tool's input is free text.
-                edits.append((path, dump(clearing.text) if path == ("input",) else dump("{}")))
-            else:
-                path = facts.results[clearing.ordinal].path
-                shell = kind_of(item) == "shell_call_output"
-                edits.append((path, dump(cleared_shell(item.get("output"), clearing.text) if shell else clearing.text)))
-        return edits
+    def clear(self, item: Any, clearings: Sequence[Clearing]) -> list[Edit]:
+        if kind_of(item) != "shell_call_output":
+            return super().clear(item, clearings)
+        return [(("output",), dump(cleared_shell(item.get("output"), clearing.text))) for clearing in clearings]
 
     def lead(self, item: Any, text: str) -> list[Edit]:
         content = item.get("content")

@@ -14,7 +14,6 @@ from app.core import jsonspan, rules
 from app.core.plan import Plan
 from app.core.view import Facts, Note
 from app.errors import NotCompactable
-from app.own.wrong import Wrong
 from app.request import Context
 
 _WORDS = {
@@ -27,6 +26,11 @@ _WORDS = {
     "last_role": "does not end on a user's message or a tool result",
     "empty": "is empty",
 }
+
+
+class Wrong(Exception):
+    """Why an answer of the operator's own code can't be used, in words for the log: places and kinds, never content. They go on after "your
+    strategy was left out because …"."""
 
 
 def plan_from_list(

@@ -19,9 +19,8 @@ from app.core.view import Facts, View, origin
 from app.errors import NotCompactable, SummaryFailed, place_of
 from app.own.calling import Busy, Escaped, call
 from app.own.contract import CompactionContext, CompactionPlan, CompactionUsage, Message, Rendered
-from app.own.listed import plan_from_list
+from app.own.listed import Wrong, plan_from_list
 from app.own.loading import NotLoadable, load
-from app.own.wrong import Wrong
 from app.ports import Recorder, Summary
 from app.request import Context
 from app.settings import EXTRACTIVE

@@ -13,6 +13,7 @@ from app.edge.headers import (
     Pair,
     credentials,
     credentials_hash,
+    own_query,
     request_headers,
     response_headers,
     session_name,
@@ -192,3 +193,17 @@ def test_session_names() -> None:
     assert named(session_id="a") == named(conversation_id="a") == named("a")
     assert named() == ""
     assert named(x__compactd__session="x" * 129).startswith("s-")
+
+
+@pytest.mark.parametrize(
+    ("query", "keyed", "own"),
+    [
+        (b"", False, b""),
+        (b"alt=sse", False, b""),
+        (b"api-version=1&alt=sse&key=k&", False, b"?api-version=1&key=k"),
+        (b"%24alt=sse&key=k&api-version=1", True, b"?api-version=1"),
+        (b"$alt=sse&key=k", True, b""),
+    ],
+)
+def test_a_call_of_our_own_asks_for_no_stream_and_brings_one_key(query: bytes, keyed: bool, own: bytes) -> None:
+    assert own_query(query, keyed) == own
