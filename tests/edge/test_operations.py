@@ -81,7 +81,7 @@ async def test_ready() -> None:
 
 async def test_ready_though_the_store_is_away_and_says_so() -> None:
     one = app()
-    one.store._store = Away()  # type: ignore[assignment]
+    one.store._asking._store = Away()  # type: ignore[assignment]
     async with client(one) as http:
         for _ in range(20):  # until the breaker is open, too
             answer = await http.get("/readyz")
