@@ -77,29 +77,37 @@ class Registry:
         self._warn = warnings
         self._warned: set[str] = set()
         self._models: dict[str, Model] = {}
-        self._learnt: dict[tuple[str, str], int] = {}
+        self._learnt: dict[tuple[str, str, str], int] = {}
+        self._lessons: dict[tuple[str, str], frozenset[str]] = {}
         self._writing = Lock()
 
-    def lookup(self, model: str, upstream: str = "") -> Model:
-        """What is known of this name, with the window learnt from this upstream if it is smaller or the only one."""
-        found = self._find(model)
-        window = self._learnt.get((model[:LONGEST_NAME], upstream))
+    def lookup(self, model: str, upstream: str = "", tenant: str = "") -> Model:
+        """What is known of this name, with the window learnt from this upstream if it is smaller or the only one, and learnt quirks.
+
+        What was learnt for one tenant is so for no other: a refusal quotes the request, so whoever sent that can choose words of it.
+        """
+        found, name = self._find(model), model[:LONGEST_NAME]
+        if quirks := self._lessons.get((name, tenant)):
+            found = found.with_quirks(quirks)
+        window = self._learnt.get((name, upstream, tenant))
         if window is None or (found.known and window >= found.context_window):
             return found
         return replace(found, context_window=window, known=True)
 
-    def learn(self, model: str, upstream: str, window: int) -> None:
+    def learn(self, model: str, upstream: str, window: int, tenant: str = "") -> None:
         """Remember the window (tokens) that an upstream named when it refused a request as too long."""
         if window >= LEAST_WINDOW:
-            self._remember(self._learnt, (model[:LONGEST_NAME], upstream), window)
+            self._remember(self._learnt, (model[:LONGEST_NAME], upstream, tenant), window)
 
     def remember(self, other: Registry) -> None:
-        """Take over the windows that another registry has learnt, as after a change of the configuration."""
+        """Take over what another registry has learnt, as after a change of the configuration."""
         self._learnt.update(other._learnt)
+        self._lessons.update(other._lessons)
 
-    def learn_quirk(self, model: str, quirk: str) -> None:
+    def learn_quirk(self, model: str, quirk: str, tenant: str = "") -> None:
         """Remember what a refusal gave away about a model."""
-        self._remember(self._models, model[:LONGEST_NAME], self._find(model).with_quirks((quirk,)))
+        key = model[:LONGEST_NAME], tenant
+        self._remember(self._lessons, key, self._lessons.get(key, frozenset()) | {quirk})
 
     def label(self, model: str) -> str:
         """A name for metrics, of a bounded set: the registry's or the configuration's own, or `other`."""

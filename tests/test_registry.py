@@ -289,14 +289,34 @@ def test_learnt_windows_belong_to_a_model_and_an_upstream(told: Told) -> None:
     assert asked.lookup("local", "ollama").context_window == 300_000
 
 
+def test_what_was_learnt_belongs_to_a_tenant_and_outlives_a_reload(told: Told) -> None:
+    asked, anew = told.registry(), told.registry()
+    asked.learn("local", "vllm", 9_000, "ann")
+    asked.learn_quirk("local", "alternating_roles", "ann")
+    asked.learn_quirk("local", "binds_thinking", "ann")
+    anew.remember(asked)
+    for registry_ in (asked, anew):
+        anns, bobs = [registry_.lookup("local", "vllm", tenant) for tenant in ("ann", "bob")]
+        assert (anns.context_window, bobs.context_window) == (9_000, 128_000)
+        assert (anns.quirks, bobs.quirks) == ({"alternating_roles", "binds_thinking"}, frozenset())
+
+
 def test_a_stranger_cannot_fill_the_memory(told: Told) -> None:
     asked = told.registry()
     for number in range(3_000):
         asked.lookup(f"made-up-{number}")
         asked.learn(f"made-up-{number}", "u", 50_000)
+        asked.learn_quirk(f"made-up-{number}", "thinks", "t")
     asked.lookup("x" * 1_000_000)
     asked.lookup("x" * 1_000_001)
-    assert len(asked._models) == len(asked._learnt) == len(asked._warned) == registry.BOUND == len(told)
+    assert (
+        len(asked._models)
+        == len(asked._learnt)
+        == len(asked._lessons)
+        == len(asked._warned)
+        == registry.BOUND
+        == len(told)
+    )
     assert max(map(len, told)) < 2_000
     assert max(map(len, asked._models)) == registry.LONGEST_NAME
     assert asked.lookup("made-up-2999", "u").context_window == 50_000

@@ -105,11 +105,11 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
         raise NotCompactable("no_policy")
     if len(opened.raws) > settings.limits.max_items:
         raise NotCompactable("too_many_items")
-    model = wiring.registry.lookup(name, upstream)
+    tenant = credentials_hash(exchange.headers, scope["query_string"])
+    model = wiring.registry.lookup(name, upstream, tenant)
     quirks = settings.upstreams[upstream].quirks
     if quirks:
         model = model.with_quirks(quirks)
-    tenant = credentials_hash(exchange.headers, scope["query_string"])
     session = session_name(exchange.headers, form.session_hint(opened.fields))
     return Ask(
         opened, form.name, upstream, model, policy, tenant, session, name, route.path.decode("latin-1"), scope["headers"],

@@ -90,7 +90,7 @@ class SecondChance:
         """Learn the window, compact with it, try again. None: nothing more could be done, so the client is to see the first refusal."""
         self._recorder.overflowed(ask.format)
         if window:
-            exchange.wiring.registry.learn(ask.client_model, ask.upstream, window)
+            exchange.wiring.registry.learn(ask.client_model, ask.upstream, window, ask.tenant)
         if ask.policy.mode == "observe":
             return None
         learnt = replace(ask, model=replace(ask.model, context_window=window)) if window else ask
@@ -151,7 +151,7 @@ class SecondChance:
             exchange, ask, outcome
         ):
             return None
-        exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK)
+        exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK, ask.tenant)
         again = await ask_upstream(self._client, exchange)
         if again.status_code not in REFUSALS:
             if len(self._with_bound_reasoning) >= HOPELESS:
@@ -181,7 +181,7 @@ class SecondChance:
             return
         window = FORMATS[ask.format].overflow(SOMETIMES, said)
         if window:
-            exchange.wiring.registry.learn(ask.client_model, ask.upstream, window)
+            exchange.wiring.registry.learn(ask.client_model, ask.upstream, window, ask.tenant)
         elif window is None and exchange.changed and wording.is_refusal(SOMETIMES, said):
             await self._learn(exchange, ask, outcome, SOMETIMES, said)
 
@@ -189,7 +189,7 @@ class SecondChance:
         """What the provider refused must not be sent again."""
         lesson = FORMATS[ask.format].lesson(status, said)
         if lesson:
-            exchange.wiring.registry.learn_quirk(ask.client_model, lesson)
+            exchange.wiring.registry.learn_quirk(ask.client_model, lesson, ask.tenant)
         self._recorder.rejected(ask.format, lesson or "invalid_request")
         await self._compactor.reject(outcome)
 

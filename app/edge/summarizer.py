@@ -88,7 +88,7 @@ class ModelSummarizer:
                 window = refused.told or refused.sent // 2
                 if window >= where.model.context_window:
                     raise
-                wiring.registry.learn(where.name, where.upstream, refused.told)
+                wiring.registry.learn(where.name, where.upstream, refused.told, job.ask.tenant)
                 where = replace(where, model=replace(where.model, context_window=window))
             return await self._chain(wiring, job, where)
 
@@ -192,7 +192,7 @@ def _destination(wiring: Wiring, job: SummaryJob) -> Destination:
     form = FORMATS[ask.format if ask.format in formats else formats[0]]
     if not own and not upstreams[upstream].brings_credentials:
         raise SummaryFailed("no_credentials")
-    model, ratio = wiring.registry.lookup(name, upstream), 1.0
+    model, ratio = wiring.registry.lookup(name, upstream, ask.tenant), 1.0
     if own and name == ask.client_model:  # what was learnt about it counts
         model, ratio = ask.model, job.ratio
     model = model.with_quirks(upstreams[upstream].quirks)

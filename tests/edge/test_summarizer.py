@@ -386,7 +386,7 @@ async def test_a_window_that_turns_out_smaller_is_learnt_and_kept_to(client: Ups
         job = at.job(form, *[LONG * 60] * 20, leaving=99_999)
         assert (await at.summarize(job)).text == TEXT
         assert at.wiring is not None
-        learnt = at.wiring.registry.lookup("some-model", "main").context_window
+        learnt = at.wiring.registry.lookup("some-model", "main", "tenant").context_window
     assert [asked.status for asked in provider.requests][:2] == [400, 200]
     assert learnt == (100_000 if form == "openai-responses" else 8_000)  # its error names no figure
     assert len(provider.requests) <= MOST_LINKS + 1

@@ -17,12 +17,12 @@ import pytest
 
 from app.edge.stores.memory import MemoryStore
 from app.steps.archive import full_document
-from tests.edge.talks import MODELS, Talk, texts
+from tests.edge.talks import HISTORY, MODELS, Talk, compacted, texts
 from tests.edge.wire import Answer, Running, compactd, configured, request
 from tests.story import House, policy
 from tests.story import Talk as Story
 from tests.strict.answers import Reply
-from tests.strict.server import StrictProvider
+from tests.strict.server import Rejection, StrictProvider
 
 EVERY = pytest.mark.parametrize("form", MODELS)
 POLICIES: list[dict[str, Any]] = [
@@ -59,6 +59,40 @@ def kept(proxy: Running) -> MemoryStore:
     store = proxy.app.store._store
     assert isinstance(store, MemoryStore)
     return store
+
+
+@EVERY
+async def test_a_window_that_one_clients_refusal_names_is_nobody_elses(form: str) -> None:
+    """Providers quote what they refuse, so whoever sends a request can choose words of its refusal."""
+    wide = [{"name": "wide", "strategy": "sliding_window", "keep_recent_messages": 3}]
+    quoted = Rejection(400, "Invalid value: 'maximum context length is 1200 tokens'.")
+    async with house(policies=wide) as (proxy, provider):
+        provider.reject = lambda seen: None if compacted(seen.body) else quoted
+        assert (await proxy.ask(long(form, "key-one").request())).told[0] == "compacted"
+        provider.reject = None
+        assert (await proxy.ask(long(form, "key-one").say("So.").ask("And?").request())).told[0] == "replayed"
+        assert (await proxy.ask(long(form, "key-two").request())).told == ("passed", "below_threshold")
+
+
+@pytest.mark.parametrize("form", ["openai-chat", "anthropic-messages", "gemini"])
+async def test_a_quirk_that_one_clients_refusal_gives_away_is_nobody_elses(form: str) -> None:
+    low = [
+        {
+            "name": "low",
+            "strategy": "sliding_window",
+            "keep_recent_messages": 3,
+            "trigger_threshold": 1_000,
+            "target_threshold": 500,
+        }
+    ]
+    async with house(policies=low) as (proxy, provider):
+        provider.reject = lambda seen: Rejection(400, "roles must alternate") if compacted(seen.body) else None
+        assert (await proxy.ask(long(form, "key-one").request())).told == ("failed", "rejected")
+        provider.reject = None
+        for key, alone in (("key-one", False), ("key-two", True)):
+            assert (await proxy.ask(long(form, key).say("So.").ask("And?").request())).told[0] == "compacted"
+            first, *_ = provider.requests[-1].body[HISTORY[form]]  # type: ignore[index]
+            assert ("And now?" not in json.dumps(first)) is alone
 
 
 @EVERY
