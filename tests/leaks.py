@@ -17,7 +17,7 @@ from statistics import linear_regression, mean, pvariance
 
 from tests.edge.processes import Process
 
-FULL = 50_000
+FULL = 70_000
 """Requests after which every cache has been full and has begun to forget; measured."""
 JUDGED = 10
 """Minutes with full caches from which on memory is judged."""

@@ -16,7 +16,7 @@ def sampled(climb: float, unrest: float, requests: int = 20_000) -> list[leaks.S
 
 def test_a_climb_is_told_from_noise() -> None:
     assert leaks.slope(sampled(0, 2)).fault == ""
-    assert "climbs by 0.30" in leaks.slope(sampled(0.3, 1)).fault
+    assert "climbs by 0.3" in leaks.slope(sampled(0.3, 1)).fault
     assert leaks.slope(sampled(0.03, 0)).fault == ""  # certain, but next to nothing
     assert "unsteady" in leaks.slope(sampled(0, 90)).fault
 
