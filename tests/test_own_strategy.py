@@ -7,6 +7,7 @@ import copy
 import json
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,10 +189,10 @@ async def test_a_plan_on_a_replayed_conversation_covers_the_clients_own() -> Non
         (CompactionPlan(4, "x"), "no user's message but one with tool results"),
         (CompactionPlan(8, " \n"), "summary is empty"),
         (CompactionPlan(8, 7), "summary is a int"),  # type: ignore[arg-type]
-        (CompactionPlan(8, "x", (1, 2)), "usage is a tuple"),  # type: ignore[arg-type]
-        (CompactionPlan(8, "x", CompactionUsage("many", 2)), "no number of tokens"),  # type: ignore[arg-type]
-        (CompactionPlan(8, "x", CompactionUsage(None, 2)), "no number of tokens"),  # type: ignore[arg-type]
-        (CompactionPlan(8, "x", CompactionUsage(1, float("inf"))), "no number of tokens"),  # type: ignore[arg-type]
+        (CompactionPlan(8, "x", (1, 2)), "a tuple, tells no numbers of tokens"),
+        (CompactionPlan(8, "x", CompactionUsage("many", 2)), "a CompactionUsage, tells no numbers of tokens"),  # type: ignore[arg-type]
+        (CompactionPlan(8, "x", CompactionUsage(None, 2)), "a CompactionUsage, tells no numbers of tokens"),  # type: ignore[arg-type]
+        (CompactionPlan(8, "x", CompactionUsage(1, float("inf"))), "a CompactionUsage, tells no numbers of tokens"),  # type: ignore[arg-type]
         ("a text", "returned a str"),
         ({"keep_from": 8}, "returned a dict"),
     ],
@@ -318,18 +319,18 @@ async def test_a_failed_summary_may_be_caught_or_not() -> None:
 
 async def test_own_model_calls_count_whatever_comes_of_them() -> None:
     def counts(context: CompactionContext) -> None:
-        context.record_usage(70, 7)
+        context.record_usage(CompactionUsage(70, 7))
 
     def raises(context: CompactionContext) -> None:
-        context.record_usage(600, 60)
+        context.record_usage({"prompt_tokens": 600, "completion_tokens": 60, "total_tokens": 660})
         raise KeyError("x")
 
     def plans(context: CompactionContext) -> CompactionPlan:
-        context.record_usage(1, 1)
+        context.record_usage(SimpleNamespace(input_tokens=1, output_tokens=1))
         return CompactionPlan(14, None, CompactionUsage(2, 3))
 
     def lists(context: CompactionContext) -> list[Any]:
-        context.record_usage(1_000, 10)
+        context.record_usage(CompactionUsage(1_000, 10))
         return context.messages[-1:]
 
     spent = []

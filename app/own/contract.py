@@ -6,7 +6,7 @@ a conversation (where it may be cut, which results belong to which calls, how a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,18 +20,32 @@ class CompactionUsage:
     input_tokens: int = 0
     output_tokens: int = 0
 
+    @classmethod
+    def of(cls, usage: Any) -> CompactionUsage:
+        """From what an SDK calls usage: an object or a dict with `input_tokens` and `output_tokens`, or as chat completions name them.
+        Raises TypeError, ValueError or OverflowError where that is no number of tokens."""
+
+        def read(*names: str) -> int:
+            for name in names:
+                found = usage.get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)
+                if found is not None:
+                    return max(0, int(found))
+            raise TypeError(f"a {type(usage).__name__} without {names[0]}")
+
+        return cls(read("input_tokens", "prompt_tokens"), read("output_tokens", "completion_tokens"))
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
     """Drop all messages before `keep_from`, an index in `context.messages` of a user's message above 0.
 
-    `summary` takes their place, in compactd's frame; None leaves nothing there. `usage` is what a model call of the strategy's cost
-    (calls through `context.summarize` are counted already).
+    `summary` takes their place, in compactd's frame; None leaves nothing there. `usage` is what a model call of the strategy's cost, a
+    CompactionUsage or an SDK's own (calls through `context.summarize` are counted already).
     """
 
     keep_from: int
     summary: str | None = None
-    usage: CompactionUsage | None = None
+    usage: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +56,7 @@ class CompactionSplit:
     older: list[Message]
     recent: list[Message]
 
-    def plan(self, summary: str | None = None, usage: CompactionUsage | None = None) -> CompactionPlan:
+    def plan(self, summary: str | None = None, usage: Any = None) -> CompactionPlan:
         """The plan for this very split, so that it drops exactly what was summarised. Raises ValueError where `older` is empty."""
         if not self.older:
             raise ValueError("this split drops nothing; look at split.older first")
@@ -85,9 +99,10 @@ class CompactionContext:
     _summarize: Callable[[str], Awaitable[str]] = field(repr=False)
     _recorded: list[CompactionUsage] = field(default_factory=list, repr=False)
 
-    def record_usage(self, input_tokens: int, output_tokens: int) -> None:
-        """Count a model call of the strategy's own in the session's summary tokens, whatever becomes of its answer."""
-        self._recorded.append(CompactionUsage(max(0, int(input_tokens)), max(0, int(output_tokens))))
+    def record_usage(self, usage: Any) -> None:
+        """Count a model call of the strategy's own in the session's summary tokens, whatever becomes of its answer. `usage` is a
+        CompactionUsage, or what an SDK's answer has as such; raises as `CompactionUsage.of` does."""
+        self._recorded.append(CompactionUsage.of(usage))
 
     def split_at_user_turn(self, keep_turns: int = 1) -> CompactionSplit:
         """Split before the `keep_turns`-th turn from the end. `older` is empty where there is nothing to drop: too few turns, nothing but

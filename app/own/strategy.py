@@ -194,12 +194,10 @@ class Talk:
         if text is not None and (not isinstance(text, str) or not text.strip()):
             raise Wrong("its summary is empty" if isinstance(text, str) else f"its summary is a {type(text).__name__}")
         if answer.usage is not None:
-            if not isinstance(answer.usage, CompactionUsage):
-                raise Wrong(f"its usage is a {type(answer.usage).__name__}, not a CompactionUsage")
             try:
-                self.context.record_usage(answer.usage.input_tokens, answer.usage.output_tokens)
+                self.context.record_usage(answer.usage)
             except (TypeError, ValueError, OverflowError):
-                raise Wrong("its usage holds something that is no number of tokens") from None
+                raise Wrong(f"its usage, a {type(answer.usage).__name__}, tells no numbers of tokens") from None
         start, stop = longest(view.facts, at)
         spent = self.spent or Summary("")
         plan = Plan(name, start, stop, "summary" if text else "")
