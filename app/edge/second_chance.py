@@ -80,6 +80,8 @@ class SecondChance:
         if said is None:
             return response
         window = FORMATS[ask.format].overflow(response.status_code, said)
+        if window and _was_exceeded(exchange, ask, window):
+            window = None
         if window is not None:
             return await self._retry_compacted(exchange, ask, window) or response
         if exchange.changed and response.status_code != 413:
@@ -192,6 +194,13 @@ class SecondChance:
             exchange.wiring.registry.learn_quirk(ask.client_model, lesson, ask.tenant)
         self._recorder.rejected(ask.format, lesson or "invalid_request")
         await self._compactor.reject(outcome)
+
+
+def _was_exceeded(exchange: Exchange, ask: Ask, window: int) -> bool:
+    """Has this session's provider taken more than that? Then its refusal only quotes what the request says about windows."""
+    context = exchange.outcome.context if exchange.outcome else None
+    marks = context.found.session.usages if context and context.found.session else ()
+    return any(mark.model == ask.model.name and mark.source == "usage" and mark.reported > window for mark in marks)
 
 
 def _digest(exchange: Exchange) -> bytes:

@@ -299,6 +299,22 @@ async def test_every_vendors_overflow_is_understood(vendor: str) -> None:
     assert len(provider.requests) == 2
 
 
+@every
+async def test_a_window_below_what_the_provider_has_taken_is_a_quotation_and_teaches_nothing(form: str) -> None:
+    """Validation errors quote requests, and agents talk about windows."""
+    provider = StrictProvider()
+    async with between(provider, {**LOW, "trigger_threshold": 5_000, "target_threshold": 2_000}) as proxy:
+        talk = Talk(form).ask("Read.").rounds(14)
+        assert labels(await proxy.ask(talk.request())) == (200, "passed", "below_threshold")
+        await until(lambda: not proxy.app.relay._background)
+        provider.reject = lambda _: Rejection(400, "bad field: 'maximum context length is 1200 tokens'")
+        assert labels(await proxy.ask(talk.rounds(1, first=14).request())) == (400, "passed", "below_threshold")
+        provider.reject = None
+        assert labels(await proxy.ask(talk.request())) == (200, "passed", "below_threshold")
+        assert proxy.metric("overflows_total", format=form) == 0
+    assert not [seen for seen in provider.requests if compacted(seen.body)]
+
+
 async def test_overflow_that_is_told_by_a_500_is_one_too() -> None:
     """llama.cpp's older servers."""
     said = Rejection(500, "the request exceeds the available context size, try increasing the context size")
