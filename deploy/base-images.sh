@@ -9,6 +9,7 @@ make_image() { # make_image NAME SUITE PACKAGES DOCKER-IMPORT-CHANGE...
   shift 3
   docker image inspect "$name" >/dev/null 2>&1 && return
   root=$(mktemp -d)
+  chmod 755 "$root" # it becomes the image's root, where users that are not root have to pass
   debootstrap --variant=minbase --include="$packages" "$suite" "$root" >/dev/null
   cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" 2>/dev/null || true # also a company's own authority
   rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale}/*

@@ -11,7 +11,6 @@ const server = await createServer({
   root: import.meta.dirname,
   publicDir: '../dashboards',
   logLevel: 'warn',
-  build: { target: 'esnext' },
   server: { port: 0, host: '127.0.0.1', proxy: { '/api/v1': prometheus, '/public/build': { target: prometheus, bypass: icons } } },
 });
 await server.listen();
