@@ -12,8 +12,7 @@ class StoredCheckpoint:
 
     `key` is the chain hash (16 bytes) of the covered prefix, `depth` the number of client items in that prefix, `anchor` the
     chain hash at the largest power of two <= depth: a conversation of n items asks for log2(n) anchors instead of n keys.
-    `home` is the chain hash of its first two items (of its only one): a store that is spread over machines keeps what has the same
-    home together.
+    `home` is the anchor of its first four items: a store that is spread over machines keeps what has the same home together.
     """
 
     key: bytes
@@ -134,5 +133,6 @@ def anchor_of(chain: Sequence[bytes], depth: int) -> bytes:
 
 
 def home_of(chain: Sequence[bytes], depth: int) -> bytes:
-    """Where a checkpoint over the first `depth` items is at home: few conversations of a tenant have their first two items in common."""
-    return chain[min(depth, 2) - 1]
+    """Where a checkpoint over the first `depth` items is at home. Agents begin with instructions and their surroundings: few conversations
+    of a tenant have their first four items in common."""
+    return anchor_of(chain, min(depth, 4))

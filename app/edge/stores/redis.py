@@ -84,10 +84,13 @@ class RedisStore:
     @bounded
     async def lookup(self, tenant: str, chain: Sequence[bytes], session: str) -> Found:
         now = self.options.clock()
-        homes = [index_key(tenant, home_of(chain, 1 << at), anchor) for at, anchor in enumerate(anchors(chain))]
-        # The first anchor has a home of its own; all others share one, so that one command reads their indexes.
+        # The first anchors have homes of their own; all others share one, so that one command reads their indexes.
+        indexes: dict[bytes, list[str]] = {}
+        for at, anchor in enumerate(anchors(chain)):
+            home = home_of(chain, 1 << at)
+            indexes.setdefault(home, []).append(index_key(tenant, home, anchor))
         *lines, fields = await self._servers.run([
-            *(call("zunion", home[0], *home[1:], withscores=True) for home in (homes[:1], homes[1:]) if home),
+            *(call("zunion", *keys, withscores=True) for keys in indexes.values()),
             call("hgetall", session_key(tenant, session)),
         ])  # fmt: skip
         usable: dict[int, tuple[Line, float]] = {}
