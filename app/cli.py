@@ -124,7 +124,10 @@ def _threshold(value: float) -> str:
 def preview(
     file: Annotated[Path, typer.Argument(help="A saved request body (JSON); - for standard input.")],
     config: Config = None,
-    path: Annotated[str, typer.Option(help="The request's path; it tells the format.")] = "",
+    path: Annotated[
+        str,
+        typer.Option(help="The request's path; it tells the format, and Gemini's model. Default: by the body's keys."),
+    ] = "",
     policy: Annotated[str | None, typer.Option(help="A policy by name instead of the one that matches.")] = None,
     body: Annotated[
         bool, typer.Option("--body", help="Print the body that would be forwarded and nothing else.")
@@ -144,8 +147,9 @@ def preview(
         typer.echo(forwarded)
         return
     for key, value in result.items():
-        if value not in ("", []):
-            typer.echo(f"{key + ':':<18}{value}")
+        for line in value if isinstance(value, list) else [value]:
+            if line != "":
+                typer.echo(f"{key + ':':<18}{line}")
 
 
 @cli.command()
@@ -154,7 +158,7 @@ def replay(
         Path, typer.Argument(help="A saved request body (JSON), or one a line (JSON lines); - for standard input.")
     ],
     config: Config = None,
-    path: Annotated[str, typer.Option(help="The requests' path; it tells the format.")] = "",
+    path: Annotated[str, typer.Option(help="The requests' path, as for preview.")] = "",
     policy: Annotated[str | None, typer.Option(help="A policy by name instead of the one that matches.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
 ) -> None:

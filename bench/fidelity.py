@@ -29,7 +29,7 @@ from recall import ENCODING, RARE, Score, needed, readable, score
 from app.compactor import Compactor
 from app.core import jsonspan, rules
 from app.core.view import EntryCache, raw_bytes
-from app.edge.preview import NullRecorder, OfflineSummarizer
+from app.edge.preview import Hearer, OfflineSummarizer
 from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
 from app.formats import FORMATS
@@ -130,7 +130,7 @@ class Measured:
             name="fidelity", trigger_threshold=self.tokens, target_threshold=target, clear_at_least=0, **settings
         )
         model = Model("fidelity", int(self.tokens / 0.8), ENCODING, frozenset(), True)
-        silent = NullRecorder()
+        silent = Hearer([])
         compactor = Compactor(Guarded(MemoryStore(), 1.0, silent), OfflineSummarizer(), silent, "http://127.0.0.1:8787")
         ask = Ask(self.opened, self.case.format, "fidelity", model, policy, "fidelity")
         after = open_body(self.form, asyncio.run(compactor.decide(ask)).body)

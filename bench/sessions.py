@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.compactor import Compactor
 from app.core import tokens
-from app.edge.preview import NullRecorder, OfflineSummarizer
+from app.edge.preview import Hearer, OfflineSummarizer
 from app.edge.replay import Bill
 from app.edge.stores.guarded import Guarded
 from app.edge.stores.memory import MemoryStore
@@ -169,7 +169,7 @@ def counted(item: bytes) -> int:
 
 async def play(form: str, shape: str, window: int, policy: dict[str, Any]) -> dict[str, Any]:
     settings = load(None, {}, {"models": {"*": {"context_window": window}}, "policies": [{"name": "bench", **policy}]})
-    silent = NullRecorder()
+    silent = Hearer([])
     compactor = Compactor(Guarded(MemoryStore(), 5.0, silent), OfflineSummarizer(), silent, settings.public_base)
     model = Registry(settings.models, print).lookup("bench")
     history = FORMATS[form].history

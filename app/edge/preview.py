@@ -24,6 +24,13 @@ from app.request import Ask, Outcome
 from app.settings import Settings
 from app.settings.values import nearest
 
+OFFLINE = "offline"
+UNNAMED = "gemini"
+"""Stands in a guessed path for a model that only the true one tells."""
+MODEL_IN_PATH = (
+    "A Gemini body doesn't name its model, so its window is not known: give --path /v1beta/models/MODEL:generateContent"
+)
+
 
 class Preview(BaseModel):
     """`body` is the request body as JSON (or as a JSON text, then byte for byte); `path` tells its format."""
@@ -34,16 +41,25 @@ class Preview(BaseModel):
     policy: str | None = None
 
 
-class NullRecorder:
+class Hearer:
+    """What the log would have said becomes a warning; faults are raised."""
+
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
+
     def fault(self, where: str, fault: BaseException | None) -> None:  # noqa: ARG002
         if fault is not None:
             raise fault
 
-    def note(self, event: str, **facts: str) -> None: ...
+    def note(self, event: str, **facts: str) -> None:
+        self._warnings.append(f"{event}: {'; '.join(facts.values())}")
 
-    def summary_failed(self, reason: str, fallback: str) -> None: ...
+    def warn(self, event: str, **facts: str) -> None:
+        self.note(event, **facts)
 
-    def warn(self, event: str, **facts: str) -> None: ...
+    def summary_failed(self, reason: str, fallback: str) -> None:
+        why = "no model is asked here" if reason == OFFLINE else f"the summary failed ({reason})"
+        self._warnings.append(f"{why[:1].upper()}{why[1:]}: the policy's `summary_fallback` was taken, {fallback}.")
 
     def archived(self, sink: str, result: str) -> None: ...
 
@@ -54,7 +70,7 @@ class NullRecorder:
 
 class OfflineSummarizer:
     async def summarize(self, job: SummaryJob) -> Summary:  # noqa: ARG002
-        raise SummaryFailed("offline")
+        raise SummaryFailed(OFFLINE)
 
 
 class Trial:
@@ -65,9 +81,9 @@ class Trial:
         self._router = Router(settings)
         self.warnings: list[str] = []
         self._registry = Registry(settings.models, self.warnings.append)
-        silent = NullRecorder()
+        hearer = Hearer(self.warnings)
         self._compactor = Compactor(
-            Guarded(MemoryStore(), 1.0, silent), OfflineSummarizer(), silent, settings.public_base
+            Guarded(MemoryStore(), 1.0, hearer), OfflineSummarizer(), hearer, settings.public_base
         )
 
     def ask(self, path: str, raw: bytes, policy: str | None) -> Ask | str:
@@ -91,7 +107,10 @@ class Trial:
                 return "No policy matches; the request would pass untouched."
             hint = nearest(policy, [known.name for known in self._settings.policies])
             return f"There is no policy named {policy!r}{hint or '.'}"
+        told = len(self.warnings)
         model = self._registry.lookup(name, upstream).with_quirks(self._settings.upstreams[upstream].quirks)
+        if name == UNNAMED:
+            self.warnings[told:] = [MODEL_IN_PATH]
         return Ask(opened, form.name, upstream, model, chosen, "preview")
 
     async def decide(self, ask: Ask) -> Outcome:
@@ -115,7 +134,7 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         "strategy": outcome.strategy, "level": outcome.level, "model": model.name, "context_window": model.context_window,
         "trigger_tokens": policy.trigger_tokens(model.context_window), "tokens_before": outcome.before,
         "tokens_after": outcome.after, "count_source": outcome.source, "bytes_before": len(raw), "bytes_after": len(outcome.body),
-        "warnings": trial.warnings, "body": outcome.body.decode("utf-8", "replace"),
+        "warnings": list(dict.fromkeys(trial.warnings)), "body": outcome.body.decode("utf-8", "replace"),
     }  # fmt: skip
 
 
@@ -128,7 +147,7 @@ def guessed_path(text: str) -> str:
     if not isinstance(keys, dict):
         return "/v1/chat/completions"
     if "contents" in keys:
-        return "/v1beta/models/gemini:generateContent"
+        return f"/v1beta/models/{UNNAMED}:generateContent"
     if "input" in keys:
         return "/v1/responses"
     messages = keys.get("messages")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.preview import Preview, guessed_path, preview
+from app.edge.preview import MODEL_IN_PATH, Preview, guessed_path, preview
 from app.settings import Settings
 from tests.edge.talks import Talk, compacted
 from tests.edge.wire import PATHS
@@ -58,6 +58,27 @@ async def test_a_summary_can_not_be_made_offline() -> None:
     }
     found = await told({"body": body}, policy)
     assert (found["outcome"], found["reason"]) == ("declined", "summary_failed")
+    assert found["warnings"] == ["No model is asked here: the policy's `summary_fallback` was taken, pass."]
+
+
+def nowhere(context: object) -> str:  # noqa: ARG001
+    return "nowhere"
+
+
+async def test_why_a_strategy_of_ones_own_failed_is_told() -> None:
+    """It is where such code is tried out, and there is no log to look into."""
+    policy = {"strategy": f"{__name__}:nowhere", "trigger_threshold": 1, "min_messages_before_compaction": 0}
+    found = await told({"body": Talk("openai-chat").ask("One?").say("Yes.").ask("Two?").body}, policy)
+    assert found["reason"] == "own_strategy_failed"
+    assert found["warnings"] == [
+        f"own_strategy_failed: {__name__}:nowhere; it returned a str; a CompactionPlan, a list of messages or None was expected"
+    ]
+
+
+async def test_a_gemini_body_alone_has_no_model_to_look_up() -> None:
+    body = {"contents": [{"role": "user", "parts": [{"text": "Hi."}]}]}
+    assert (await told({"path": guessed_path(json.dumps(body)), "body": body}))["warnings"] == [MODEL_IN_PATH]
+    assert not (await told({"path": PATHS["gemini"], "body": body}))["warnings"]
 
 
 async def test_a_policy_by_name_and_a_model_that_is_not_known() -> None:
