@@ -89,10 +89,10 @@ def configure(settings: Settings) -> None:
     level = getattr(logging, settings.log.level.upper())
     wanted = settings.log.format
     pretty = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
-    shared: list[Any] = []
+    shared: list[Any] = [structlog.contextvars.merge_contextvars]  # the id of the request that it is about
     render: Any = _Lines()
     if pretty:
-        shared = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)]
+        shared += [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)]
         colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         render = structlog.dev.ConsoleRenderer(colors=colours, sort_keys=False)
     structlog.configure(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from app.edge.headers import Pair
 from app.edge.metrics import EITHER_WAY, UPSTREAM_FAILURES, Metrics, status
@@ -43,6 +44,9 @@ class Record:
     disconnected: bool = False
     broken: str = ""
     own_error: str = ""
+    because: str = ""
+    """of a provider that could not be asked: the words of `app.edge.forwarding`"""
+    policy: str = ""
     trace: str = ""
 
     @property
@@ -100,8 +104,11 @@ class RequestRecorder:
         self._lines: Any = None  # the logger, made ready once instead of with each line
 
     def begin(self) -> Record:
+        """Whatever is logged in this request's task, and in those that it begins, has its id."""
         self.metrics.inflight.inc()
-        return Record()
+        record = Record()
+        bind_contextvars(request_id=record.id)
+        return record
 
     def end(self, record: Record, outcome: Outcome | None) -> None:
         metrics = self.metrics
@@ -158,6 +165,8 @@ class RequestRecorder:
         }  # fmt: skip
         if record.answered:
             line["first_byte_ms"] = round((record.answered - record.asked) * 1000, 2)
+        if record.policy:
+            line["policy"] = record.policy
         if outcome is not None and outcome.session:
             line["session"] = outcome.session
         if outcome is not None and outcome.source:
@@ -182,6 +191,8 @@ class RequestRecorder:
             }
         if record.error:
             line["error"] = record.error
+        if record.because:
+            line["because"] = record.because
         if record.trace:
             line["trace_id"] = record.trace
         if left:

@@ -22,6 +22,7 @@ from app.edge.exchange import Exchange, Refused, Send, Wiring
 from app.edge.forwarding import ask_upstream, upstream_failure
 from app.edge.headers import Headers, response_headers
 from app.edge.keepalive import kept_alive
+from app.edge.metrics import UPSTREAM_FAILURES
 from app.edge.reception import admit, ask_of, authenticate, recognised
 from app.edge.record import RequestRecorder
 from app.edge.routing import Route
@@ -69,6 +70,8 @@ class Relay:
         except Refused as refused:
             await self._answer(exchange, refused.status, refused.code, str(refused))
         except UpstreamFailed as failed:
+            if failed.code in UPSTREAM_FAILURES:
+                exchange.record.because = str(failed)
             if exchange.started:
                 # The client must see a broken answer, never a clean end: leaving without the last part closes its connection.
                 exchange.record.broken = failed.code
@@ -126,6 +129,7 @@ class Relay:
         began = time.perf_counter()
         try:
             exchange.ask = ask_of(exchange, route, target)
+            exchange.record.policy = exchange.ask.policy.name
             async with kept_alive(exchange, target):
                 exchange.forward(await self._compactor.decide(exchange.ask))
                 self._second.skip_known_refusals(exchange)

@@ -9,14 +9,19 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from prometheus_client import CollectorRegistry
+from structlog.contextvars import clear_contextvars
 
 from app.edge import log
+from app.edge.metrics import Metrics
+from app.edge.record import RequestRecorder
 from app.settings import Settings
 
 
@@ -32,6 +37,7 @@ Err = pytest.CaptureFixture[str]
 def _as_before() -> Iterator[None]:
     before, root = structlog.get_config(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    clear_contextvars()
     yield
     structlog.configure(**before)
     root.handlers[:] = handlers
@@ -46,6 +52,25 @@ def lines(capsys: Err) -> list[dict[str, Any]]:
 
 def logging_as(**options: str) -> Settings:
     return Settings(log=options)
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_requests_events_have_its_id(form: str, capsys: Err) -> None:
+    log.configure(logging_as(format=form))
+    recorder = RequestRecorder(Metrics(CollectorRegistry()))
+
+    def one() -> str:
+        record = recorder.begin()
+        recorder.summary_failed("timeout", "extractive")
+        recorder.end(record, None)
+        return record.id
+
+    ids = [copy_context().run(one) for _ in range(2)]
+    recorder.note("store_recovered")
+    said = capsys.readouterr().err.splitlines()
+    assert [[number in line for number in ids] for line in said] == [[True, False]] * 2 + [[False, True]] * 2 + [
+        [False, False]
+    ]
 
 
 def test_an_event_is_one_json_line(capsys: Err) -> None:

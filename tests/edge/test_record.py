@@ -128,7 +128,7 @@ def test_the_page_tells_every_field_of_the_line_and_no_other(log: LogCapture) ->
         "upstream_broke_off",
         True,
     )
-    full.trace = "0" * 31 + "1"
+    full.trace, full.policy, full.because = "0" * 31 + "1", "default", "a:443 broke off its answer."
     recorder.end(full, COMPACTED)
     recorder.end(bare, None)
     most, least = ({*line} - {"event", "log_level"} for line in lines(log))

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from structlog.testing import LogCapture
 
 from app.edge import reception, relay
 from tests.edge.upstream.peers import Peer, answers, serve
@@ -98,7 +99,7 @@ async def test_providers_errors_pass_byte_for_byte(form: str, status: int, lines
 
 
 @pytest.mark.parametrize("form", PATHS)
-async def test_unreachable(form: str, nowhere: str) -> None:
+async def test_unreachable(form: str, nowhere: str, log: LogCapture) -> None:
     async with compactd(configured(f"http://{nowhere}")) as proxy:
         answer = await proxy.ask(asked(form))
         assert proxy.metric("upstream_responses_total", upstream="provider", status="502") == 0
@@ -108,6 +109,8 @@ async def test_unreachable(form: str, nowhere: str) -> None:
     assert code_of(form, answer) == "upstream_unreachable"
     assert nowhere.encode() in answer.body
     assert SECRET.encode() not in answer.body
+    (line,) = (entry for entry in log.entries if entry["event"] == "request")
+    assert (line["policy"], line["because"]) == ("default", f"Could not connect to {nowhere}: Connection refused.")
 
 
 @pytest.mark.parametrize("form", BESIDE)

@@ -5,10 +5,11 @@ Texts name the place and the kind of trouble. They never hold headers, a body, o
 
 from __future__ import annotations
 
-import os
 import ssl
 
 import httpx
+
+from app.edge.causes import system_words
 
 CONNECTING_ERRORS = (
     OSError,
@@ -23,7 +24,7 @@ def unreachable(place: str, error: Exception) -> httpx.TransportError:
     if isinstance(error, TimeoutError):
         return httpx.ConnectTimeout(f"connecting to {place} took too long")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return httpx.ConnectError(f"the TLS certificate of {place} is not trusted: {error.verify_message}")
+        return httpx.ConnectError(f"the TLS certificate of {place} is not trusted: {error.verify_message.rstrip('.')}")
     return httpx.ConnectError(f"could not connect to {place}: {_what(error)}")
 
 
@@ -41,7 +42,4 @@ def broken(error: Exception | None, *, seen: bool, answered: bool, sending: bool
 
 
 def _what(error: Exception) -> str:
-    text: str = getattr(error, "strerror", None) or type(error).__name__
-    if text.startswith("Connect call failed") and isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)  # asyncio puts the address in the place of the reason
-    return text
+    return system_words(error) or type(error).__name__
