@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -15,9 +15,9 @@ import typer
 
 from app import __version__
 from app.errors import ConfigInvalid, StoreFailed, Unreadable
-from app.own.loading import loadable
+from app.own.loading import install, loadable
 from app.ports import Store
-from app.settings import Settings, describe, load
+from app.settings import EXTRACTIVE, Policy, Settings, Upstream, describe, load
 
 DEFAULT_FILE = Path("config/compactd.yaml")
 cli = typer.Typer(
@@ -101,6 +101,7 @@ def _greet(settings: Settings, file: str | None) -> None:
 def check(config: Config = None) -> None:
     """Check the configuration: every fault at once, or what it comes to."""
     from app.edge.stores import store_of
+    from app.steps.rewriting import MODELLESS
 
     settings = _settings(config, code=True)
     try:
@@ -113,7 +114,22 @@ def check(config: Config = None) -> None:
         typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
     for policy in settings.policies:
         trigger, target = map(_threshold, (policy.trigger_threshold, policy.target_threshold))
+        if isinstance(policy.trigger_threshold, int) and isinstance(policy.target_threshold, float):
+            target += " (or of the trigger, where that is less)"
         typer.echo(f"  policy {policy.name}: {policy.strategy}, mode {policy.mode}, from {trigger} down to {target}")
+        if policy.strategy not in MODELLESS:
+            typer.echo(f"    summaries: {_writer(policy, settings.upstreams)}")
+
+
+def _writer(policy: Policy, upstreams: Mapping[str, Upstream]) -> str:
+    """Who writes its summaries. A word before a colon that is no upstream's name is part of the model's: only here that shows."""
+    name, model = policy.summary_target(upstreams)
+    if policy.summary_model == EXTRACTIVE:
+        return "without a model"
+    if name is None:
+        return f"{model} of the request's own upstream" if model else "the request's own model"
+    keyless = "" if upstreams[name].brings_credentials else ", for requests that go there (it has no api_key)"
+    return f"{model} of upstream {name}{keyless}"
 
 
 def _threshold(value: float) -> str:
@@ -234,7 +250,8 @@ def archive_show(
 
     document = _in_store(config, read)
     if document is None:
-        _fail([f"There is no archive {archive_id!r} (any more)."])
+        place = settings.archive.url or describe(settings)["store"]["url"]
+        _fail([f"There is no archive {archive_id!r} in {place} (any more); --config says where else to look."])
     typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 
@@ -272,10 +289,7 @@ def mcp(config: Config = None) -> None:
     except ModuleNotFoundError as missing:
         if missing.name != "mcp":
             raise
-        words = (
-            "`compactd mcp` needs the package `mcp`: pip install 'compactd[mcp]', in a clone .venv/bin/pip install mcp."
-        )
-        _fail([words])
+        _fail(["`compactd mcp` needs the package `mcp`; " + install("mcp")])
     from app.edge.archives import open_archives
 
     settings = _settings(config)

@@ -180,7 +180,24 @@ def test_replay_of_what_would_not_be_looked_at(tmp_path: Path) -> None:
 
 def test_check_says_which_thresholds_are_tokens(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("policies: [{name: own, trigger_threshold: 80000, target_threshold: 0.25}]\n")
-    assert "from 80,000 tokens down to 25% of the window" in run("check", "--config", "own.yaml")
+    told = run("check", "--config", "own.yaml")
+    assert "from 80,000 tokens down to 25% of the window (or of the trigger, where that is less)" in told
+
+
+@pytest.mark.parametrize(
+    ("policy", "who"),
+    [
+        ("summary_model: extractive", "without a model"),
+        ("strategy: combined", "the request's own model"),
+        ("summary_model: claude-haiku-4-5", "claude-haiku-4-5 of the request's own upstream"),
+        ("summary_model: 'opnai:small'", "opnai:small of the request's own upstream"),
+        ("summary_model: 'gemini:small'", "small of upstream gemini, for requests that go there (it has no api_key)"),
+        ("strategy: sliding_window", ""),
+    ],
+)
+def test_check_says_who_writes_summaries(policy: str, who: str, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(f"policies: [{{name: own, {policy}}}]\n")
+    assert ([*re.findall(r"summaries: (.*)", run("check", "--config", "own.yaml"))] or [""]) == [who]
 
 
 def test_replay_of_nothing(tmp_path: Path) -> None:
@@ -233,7 +250,8 @@ def test_archive_list_of_a_session(archived: str) -> None:
 
 def test_archive_that_is_not_there(archived: str) -> None:
     assert archived
-    assert "There is no archive 'nosuch'" in run("archive", "show", "nosuch", code=1)
+    told = run("archive", "show", "nosuch", code=1)
+    assert re.search(r"There is no archive 'nosuch' in sqlite:///\S+ \(any more\); --config", told)
 
 
 def test_archive_in_a_store_that_does_not_answer(tmp_path: Path) -> None:

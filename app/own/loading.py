@@ -58,6 +58,11 @@ def _installed(*modules: str) -> bool:
         return False
 
 
+def install(extra: str) -> str:
+    """How one gets an optional package, for an error's end."""
+    return f"pip install 'compactd[{extra}]', in a clone .venv/bin/pip install --editable '.[{extra}]'"
+
+
 def loadable(settings: Settings) -> Settings:
     """The same settings, once everything that they name was found. Raises ConfigInvalid."""
     named = [(f"policies[{at}].strategy", policy.strategy) for at, policy in enumerate(settings.policies)]
@@ -70,9 +75,9 @@ def loadable(settings: Settings) -> Settings:
             except NotLoadable as wrong:
                 faults.append(f"{option}: {wrong}")
     if (settings.archive.url or "").startswith("s3://") and find_spec("obstore") is None:
-        faults.append("archive.url: s3:// needs the obstore package; install compactd[s3]")
+        faults.append("archive.url: s3:// needs the obstore package; " + install("s3"))
     if settings.traces.enabled and not _installed("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk.trace"):
-        faults.append("traces.enabled: needs OpenTelemetry's packages; install compactd[otel]")
+        faults.append("traces.enabled: needs OpenTelemetry's packages; " + install("otel"))
     if faults:
         raise ConfigInvalid(faults)
     return settings

@@ -66,6 +66,6 @@ def test_traces_without_their_packages_are_a_fault_that_says_what_to_install(mon
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(loading, "find_spec", missing)
-    with pytest.raises(ConfigInvalid, match=r"traces.enabled: .* install compactd\[otel\]"):
+    with pytest.raises(ConfigInvalid, match=r"traces.enabled: .* pip install .compactd\[otel\]"):
         loading.loadable(settings)
     assert loading.loadable(Settings())
