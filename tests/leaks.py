@@ -44,14 +44,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Idle:
-    """What a compactd holds while nothing happens: tasks, open files that are no connections, and connections; `unheard` are those to
-    clients and the provider that the other end has closed and we have not."""
+    """What a compactd holds while nothing happens: tasks, open files that are no connections, and connections. `ended` are sockets without
+    one: to a Redis that was restarted, waiting in the pool for their next use (and a pair of the event loop's own). `unheard` are connections
+    to clients and the provider that the other end has closed and we have not."""
 
     tasks: int
     files: int
     clients: int
     provider: int
     store: int
+    ended: int
     unheard: int
 
 
@@ -96,7 +98,8 @@ async def idle(replica: Process, store: int) -> Idle:
     pids = tree(replica.running.pid)
     opened = [os.readlink(f"/proc/{pid}/fd/{fd}") for pid in pids for fd in open_files(pid)]
     known = connections(pids[0])
-    found = [known[name[8:-1]] for name in opened if name.startswith("socket:") and name[8:-1] in known]
+    inodes = [name[8:-1] for name in opened if name.startswith("socket:")]
+    found = [known[inode] for inode in inodes if inode in known]
     ends = [
         ("clients" if here == replica.port else "store" if there == store else "provider", state)
         for here, there, state in found
@@ -104,7 +107,10 @@ async def idle(replica: Process, store: int) -> Idle:
     ]
     kinds, closed = Counter(end for end, _ in ends), sum(end != "store" for end, state in ends if state == CLOSE_WAIT)
     tasks = int(await replica.metric("tasks"))
-    return Idle(tasks, len(opened) - len(ends), kinds["clients"], kinds["provider"], kinds["store"], closed)
+    ended = sum(inode not in known for inode in inodes)
+    return Idle(
+        tasks, len(opened) - len(ends) - ended, kinds["clients"], kinds["provider"], kinds["store"], ended, closed
+    )
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,7 @@ def leaks(before: Idle, now: Idle, at_a_time: int) -> Iterator[str]:
         yield f"{now.clients} connections of clients are open"
     if now.provider > 2 * at_a_time:
         yield f"{now.provider} connections to the provider are open"
-    if now.store > 4 * at_a_time:
-        yield f"{now.store} connections to the store are open"
+    if now.store + now.ended > before.ended + 4 * at_a_time:
+        yield f"{now.store} connections to the store are open, and {now.ended} sockets without one"
     if now.unheard:
         yield f"{now.unheard} connections were closed by their other end and are still open"

@@ -31,7 +31,7 @@ def test_memory_is_judged_with_full_caches_only() -> None:
 
 
 def test_what_stays_when_everybody_has_gone_is_named() -> None:
-    first = leaks.Idle(tasks=3, files=20, clients=0, provider=0, store=1, unheard=0)
-    assert not [*leaks.leaks(first, replace(first, tasks=4, clients=1, provider=24, store=30), 24)]
-    worse = leaks.Idle(tasks=9, files=30, clients=3, provider=99, store=99, unheard=1)
+    first = leaks.Idle(tasks=3, files=20, clients=0, provider=0, store=1, ended=2, unheard=0)
+    assert not [*leaks.leaks(first, replace(first, tasks=4, clients=1, provider=24, store=30, ended=7), 24)]
+    worse = leaks.Idle(tasks=9, files=30, clients=3, provider=99, store=60, ended=60, unheard=1)
     assert [fault.split()[1] for fault in leaks.leaks(first, worse, 24)] == ["tasks", "files", *["connections"] * 4]
