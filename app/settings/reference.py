@@ -29,6 +29,7 @@ wins. Everything has a default, so the file may be `{}`. A key that is not liste
   (`COMPACTD_POLICIES__0__STRATEGY`), one more than there are adds one. A list or a mapping may be given whole, as YAML or JSON
   (`COMPACTD_AUTH__KEYS='[first, second]'`); a list replaces the one before it, a mapping is merged into it. `null` is null, and an
   empty variable counts as not set. In names of upstreams `_` also stands for `-`, and upper case for lower.
+- `COMPACTD_CONFIG` names the file where `--config` doesn't; without either it is `config/compactd.yaml`, if there is one.
 - Plain values follow YAML 1.2: only `true` and `false` are booleans.
 - Thresholds are tokens or a share of the context window: `2000` is two thousand tokens, `0.8` is 80 % of the window, `1` is one
   token and `1.0` the whole window.
