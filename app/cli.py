@@ -150,11 +150,10 @@ def preview(
     ] = False,
 ) -> None:
     """Show what would be forwarded for a saved request, and why. Offline: nothing is sent or stored."""
-    from app.edge.preview import Preview, guessed_path
+    from app.edge.preview import Preview
     from app.edge.preview import preview as told
 
-    text = _read(file)
-    request = Preview(path=path or guessed_path(text), body=text, policy=policy)
+    request = Preview(path=path, body=_read(file), policy=policy)
     result = asyncio.run(told(_settings(config, code=True), request))
     if "error" in result:
         _fail([result["error"]])

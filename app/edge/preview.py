@@ -33,10 +33,10 @@ MODEL_IN_PATH = (
 
 
 class Preview(BaseModel):
-    """`body` is the request body as JSON (or as a JSON text, then byte for byte); `path` tells its format."""
+    """`body` is the request body as JSON (or as a JSON text, then byte for byte); `path` tells its format, else the body's keys do."""
 
     model_config = ConfigDict(extra="forbid")
-    path: str = "/v1/chat/completions"
+    path: str = ""
     body: dict[str, Any] | str
     policy: str | None = None
 
@@ -125,7 +125,7 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
         request.body.encode("utf-8", "surrogatepass") if isinstance(request.body, str) else jsonspan.dump(request.body)
     )
     trial = Trial(settings)
-    ask = trial.ask(request.path, raw, request.policy)
+    ask = trial.ask(request.path or guessed_path(raw), raw, request.policy)
     if isinstance(ask, str):
         return {"error": ask}
     policy, model, outcome = ask.policy, ask.model, await trial.decide(ask)
@@ -138,7 +138,7 @@ async def preview(settings: Settings, request: Preview) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def guessed_path(text: str) -> str:
+def guessed_path(text: str | bytes) -> str:
     """The path of a body that does not say which format it has: by its keys, where they tell."""
     try:
         keys: Any = json.loads(text)

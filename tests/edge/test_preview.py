@@ -42,6 +42,11 @@ async def test_a_compaction(form: str, as_text: bool) -> None:
     assert compacted(json.loads(found["body"]))
 
 
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_format_is_known_by_the_bodys_keys(form: str) -> None:
+    assert (await told({"body": Talk(form).ask("Read.").rounds(2).body}))["format"] == form
+
+
 async def test_a_body_as_text_comes_back_byte_for_byte() -> None:
     text = '{"model":"gpt-4o" , "messages": [ {"role":"user","content":"\\u00e4", "n": 1e2} ]}'
     found = await told({"body": text})
@@ -77,7 +82,7 @@ async def test_why_a_strategy_of_ones_own_failed_is_told() -> None:
 
 async def test_a_gemini_body_alone_has_no_model_to_look_up() -> None:
     body = {"contents": [{"role": "user", "parts": [{"text": "Hi."}]}]}
-    assert (await told({"path": guessed_path(json.dumps(body)), "body": body}))["warnings"] == [MODEL_IN_PATH]
+    assert (await told({"body": body}))["warnings"] == [MODEL_IN_PATH]
     assert not (await told({"path": PATHS["gemini"], "body": body}))["warnings"]
 
 

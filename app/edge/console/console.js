@@ -199,7 +199,7 @@ const VIEWS = {
 
   async preview() {
     const settings = await api("/config");
-    const path = el("select", {}, ...PATHS.map((one) => el("option", {}, one)));
+    const path = el("select", {}, el("option", { value: "" }, "by the body's keys"), ...PATHS.map((one) => el("option", {}, one)));
     const policy = el("select", {}, el("option", { value: "" }, "the one that matches"),
       ...settings.policies.map((one) => el("option", { value: one.name }, one.name)));
     const body = el("textarea", { spellcheck: "false", required: true, placeholder: '{"model": "…", "messages": […]}' });
