@@ -109,7 +109,8 @@ def check(config: Config = None) -> None:
     except ConfigInvalid as invalid:
         _fail(invalid.faults)
     typer.echo(f"{_file(config) or 'built-in defaults'}: sound")
-    typer.echo(f"  store: {describe(settings)['store']['url']}")
+    apart = settings.listen.workers > 1 and settings.store.url.startswith("memory:")
+    typer.echo(f"  store: {describe(settings)['store']['url']}{' (each worker has one of its own)' if apart else ''}")
     for name, upstream in settings.upstreams.items():
         typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
     for policy in settings.policies:
@@ -119,6 +120,8 @@ def check(config: Config = None) -> None:
         typer.echo(f"  policy {policy.name}: {policy.strategy}, mode {policy.mode}, from {trigger} down to {target}")
         if policy.strategy not in MODELLESS:
             typer.echo(f"    summaries: {_writer(policy, settings.upstreams)}")
+    if not settings.policies:
+        typer.echo("  no policy: every request passes untouched")
 
 
 def _writer(policy: Policy, upstreams: Mapping[str, Upstream]) -> str:

@@ -56,6 +56,13 @@ def test_check_without_a_file() -> None:
     assert "policy default: summarize" in told
 
 
+def test_check_says_what_is_allowed_but_rarely_meant(tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_text("{policies: [], listen: {workers: 2}, store: {url: 'memory://'}}\n")
+    told = run("check", "--config", "odd.yaml")
+    assert "memory:// (each worker has one of its own)" in told
+    assert "no policy: every request passes untouched" in told
+
+
 def test_check_finds_the_file_where_serve_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "compactd.yaml").write_text(LOW)

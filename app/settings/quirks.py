@@ -32,7 +32,8 @@ def _quirk(value: str) -> str:
     taken_away = name.startswith("-")
     name = name.removeprefix("-")
     if name not in WORDS and name not in FACTS:
-        raise ValueError(f"is no quirk{nearest(name, WORDS + FACTS)}; there are {', '.join(sorted(WORDS + FACTS))}")
+        known = ", ".join(sorted(WORDS + FACTS))
+        raise ValueError("is no quirk" + (nearest(name, WORDS + FACTS) or f"; there are {known}"))
     if (taken_away or name in WORDS) and equals:
         raise ValueError(f"takes no value; write {'-' if taken_away else ''}{name}")
     if taken_away or name in WORDS:

@@ -89,9 +89,13 @@ def http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+_ENDPOINT = re.compile(r"/v1(?:beta)?\Z|(?:/v1)?/(?:chat/completions|responses|messages)\Z")
+"""What clients write behind a base URL; providers' pages often show the whole address."""
+
+
 def _base_url(value: str) -> str:
     url = http_url(value)
-    if last := re.search(r"/v1(?:beta)?\Z", url):
+    if last := _ENDPOINT.search(url):
         raise ValueError(f"must be what comes before {last[0]}; leave {last[0]} out")
     return url
 

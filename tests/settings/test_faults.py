@@ -98,6 +98,14 @@ ONE_FAULT = [
         "1: upstreams.a.base_url: must be what comes before /v1; leave /v1 out",
     ),
     (
+        "upstreams: {a: {base_url: 'https://x/v1/chat/completions', formats: [openai-chat]}}",
+        "1: upstreams.a.base_url: must be what comes before /v1/chat/completions; leave /v1/chat/completions out",
+    ),
+    (
+        "upstreams: {a: {base_url: 'https://x/api/v4/chat/completions', formats: [openai-chat]}}",
+        "1: upstreams.a.base_url: must be what comes before /chat/completions; leave /chat/completions out",
+    ),
+    (
         "upstreams: {a: {base_url: 'https://x?a=b', formats: [gemini]}}",
         "1: upstreams.a.base_url: must not carry a query",
     ),

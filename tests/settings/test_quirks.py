@@ -26,7 +26,7 @@ WRONG = [
     ("cache_min=x", "must be cache_min= and a number of 0 or more"),
     (
         "alternating_role",
-        "is no quirk; did you mean alternating_roles?; there are adaptive_thinking, alternating_roles,",
+        "is no quirk; did you mean alternating_roles?",
     ),
     ("token_ration=1.5", "is no quirk; did you mean token_ratio?"),
     ("-zzz", "is no quirk; there are"),
