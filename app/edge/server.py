@@ -42,6 +42,8 @@ TICKS = 10
 """uvicorn's, a second."""
 QUIET = 0.5
 """Seconds without a request after which the connections that are still open are idle ones, safe to close."""
+SAME_SIGNAL = 0.5
+"""Seconds within which a second signal is the first one again, passed on by the process that looks after the workers."""
 _CLOSE = (b"connection", b"close")
 
 
@@ -65,10 +67,11 @@ class Server(uvicorn.Server):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._app.reload)
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
-        """The first signal drains, the second ends it."""
+        """The first signal drains, the second ends it. One to the whole group comes to a worker twice, and is one."""
         relay = self._app.relay
         if relay.draining:
-            self.should_exit = True
+            if time.monotonic() - self._stopped >= SAME_SIGNAL:
+                self.should_exit = True
             return
         relay.draining = True
         self._stopped = self._busy = time.monotonic()

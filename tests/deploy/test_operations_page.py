@@ -61,7 +61,10 @@ def test_named_files_exist(page: str) -> None:
 
 def test_its_commands_are_known() -> None:
     first = {shlex.split(line)[0] for line in SHELL if line and not line.startswith("#")}
-    assert first <= {"docker", "kubectl", "python3"}
+    assert first <= {"docker", "install", "kubectl", "make", "python3", "systemctl"}
+    copied = [word for line in SHELL for word in re.findall(r"/opt/compactd/(\S+)", line)]
+    assert copied
+    assert all((ROOT / file).is_file() for file in copied)
     applied = [words[-1] for words in map(shlex.split, SHELL) if words[:2] == ["kubectl", "apply"]]
     assert all((ROOT / path / "kustomization.yaml").is_file() for path in applied)
     assert len(applied) == 1

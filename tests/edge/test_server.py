@@ -193,8 +193,34 @@ async def test_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             async with asyncio.timeout(5):
                 while (await compactd.http.get("/readyz")).status_code != 503:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
+            await asyncio.sleep(server.SAME_SIGNAL)
             compactd.signal(signal.SIGINT)
             assert await client.rest() == b""
+            assert await compactd.ended() == 0
+
+
+async def test_a_signal_to_all_processes_is_one_signal(tmp_path: Path) -> None:
+    """As systemd and a terminal send it: the workers get it from there and from their parent. It had cut their streams."""
+    stream = Stream()
+    async with scripted(stream, patience=60) as provider:
+        sections = {
+            "upstreams": upstreams(provider.url), "store": {"url": "memory://"}, "listen": {"workers": 2},
+            "limits": {"drain_seconds": 30},
+        }  # fmt: skip
+        async with process(tmp_path, **sections) as compactd:
+            workers = await _workers(compactd.running.pid, 2)
+            await _answering(compactd.url, 2)
+            client = await compactd.connect()
+            await client.send(request("POST", "/v1/messages", body=MESSAGES))
+            await client.head()
+            for number in workers:
+                os.kill(number, signal.SIGTERM)
+            await asyncio.sleep(server.SAME_SIGNAL / 5)  # so that it is not still pending when it is passed on
+            compactd.signal(signal.SIGTERM)
+            await asyncio.sleep(2)  # it would have been broken off after one
+            for event in (b"data: {}\n\n", b""):
+                stream.events.put_nowait(event)
+                assert await client.piece() == event
             assert await compactd.ended() == 0
 
 
