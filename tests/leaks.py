@@ -44,9 +44,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Idle:
-    """What a compactd holds while nothing happens: tasks, open files that are no connections, and connections. `ended` are sockets without
-    one: to a Redis that was restarted, waiting in the pool for their next use (and a pair of the event loop's own). `unheard` are connections
-    to clients and the provider that the other end has closed and we have not."""
+    """What a compactd holds while nothing happens: tasks, open files that are no connections, and connections. `ended` are sockets
+    without one: to a Redis that was restarted, waiting in the pool for their next use (and a pair of the event loop's own). `unheard` are
+    connections to clients and the provider that the other end has closed and we have not."""
 
     tasks: int
     files: int

@@ -89,7 +89,7 @@ class Trial:
     def ask(self, path: str, raw: bytes, policy: str | None) -> Ask | str:
         """The request as the edge would hand it over, or why it would not be looked at."""
         route = self._router.route(path.partition("?")[0].encode(), False)
-        if route is None or route.target is None:
+        if route.target is None:
             known = ", ".join(FORMATS)
             return f"{path} is no path whose requests carry a conversation (formats: {known}). Give --path."
         form = FORMATS[route.target.format]

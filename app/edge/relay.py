@@ -96,9 +96,12 @@ class Relay:
         route = exchange.wiring.router.route(scope["raw_path"], "anthropic-version" in exchange.headers)
         exchange.route = route
         admit(exchange, self.refusing, self.inflight)
-        if route is None:
+        if not route.upstream:
             raise Refused(
-                404, "no_upstream", "No upstream is configured for this path; see `upstreams` in the configuration."
+                404,
+                "no_upstream",
+                f"No upstream lists the format {route.format} of this path. Add it to the `formats` of the one that speaks it, "
+                "in `upstreams` of the configuration, or put that one's name first in the path.",
             )
         exchange.record.upstream = route.upstream
         if not route.target or scope["method"] != "POST":

@@ -58,8 +58,8 @@ def is_own(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` is what goes to the upstream, raw, without its base path; `named` says that the client chose the upstream by prefix; `format`
-    is the one that an answer of our own is given in, on paths without a conversation too."""
+    """`upstream` is "" where none serves the path. `path` is what goes to it, raw, without its base path; `named` says that the client
+    chose it by prefix; `format` is the one that an answer of our own is given in, on paths without a conversation too."""
 
     upstream: str
     path: bytes
@@ -82,11 +82,11 @@ class Router:
         self._globbed = [(name, upstream) for name, upstream in settings.upstreams.items() if upstream.models]
         self._remembered = lru_cache(maxsize=1024)(self._route)
 
-    def route(self, raw: bytes, anthropic: bool) -> Route | None:
-        """None: no upstream serves this. `anthropic` says that the client sent an `anthropic-version` header."""
+    def route(self, raw: bytes, anthropic: bool) -> Route:
+        """`anthropic` says that the client sent an `anthropic-version` header."""
         return (self._remembered if len(raw) <= REMEMBERED_PATH else self._route)(raw, anthropic)
 
-    def _route(self, raw: bytes, anthropic: bool) -> Route | None:
+    def _route(self, raw: bytes, anthropic: bool) -> Route:
         first, slash, rest = raw[1:].partition(b"/")
         name = first.decode("latin-1")
         if name in self._upstreams and slash and not (name == "openai" and rest.startswith(b"deployments/")):
@@ -96,10 +96,12 @@ class Router:
             return Route(name, path, target, family if target or family in formats else formats[0], named=True)
         target = self._target(raw)
         form = target.format if target else self._family(raw, anthropic)
-        upstream = self._by_format.get(form) or next(iter(self._by_format.values()), None)
-        if upstream is None:
-            return None
-        return Route(upstream, raw, target if form in self._upstreams[upstream].formats else None, form)
+        upstream = self._by_format.get(form)
+        if upstream is not None:
+            return Route(upstream, raw, target, form)
+        # A conversation brings a key that is meant for one provider: among several, no guess may send it to another.
+        guess = not target or len(self._upstreams) == 1
+        return Route(next(iter(self._by_format.values()), "") if guess else "", raw, None, form)
 
     @staticmethod
     def _target(raw: bytes) -> Target | None:

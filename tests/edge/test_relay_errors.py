@@ -256,6 +256,15 @@ async def test_no_upstream() -> None:
     assert (answer.status, code_of("openai-chat", answer)) == (404, "no_upstream")
 
 
+async def test_a_key_for_one_provider_is_never_tried_on_another() -> None:
+    base = "http://127.0.0.1:9"
+    upstreams = {name: {"base_url": base, "formats": [form]} for name, form in (("a", "openai-chat"), ("b", "gemini"))}
+    async with compactd(configured("", upstreams=upstreams)) as proxy:
+        answer = await proxy.ask(asked("anthropic-messages"))
+    assert (answer.status, code_of("anthropic-messages", answer)) == (404, "no_upstream")
+    assert b"anthropic-messages" in answer.body
+
+
 @pytest.mark.parametrize("form", PATHS)
 async def test_fault_in_looking_at_a_request_lets_it_pass(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:

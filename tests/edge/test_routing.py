@@ -31,7 +31,6 @@ def router(*upstreams: dict[str, Any]) -> Router:
 def routed(path: str, *upstreams: dict[str, Any], anthropic: bool = False) -> tuple[str, str, str, str, str, bool]:
     """(upstream, path, format of the conversation, model in the path, format of our own answers, named)"""
     route = router(*(upstreams or (THREE,))).route(path.encode(), anthropic)
-    assert route is not None
     target = route.target
     return (
         route.upstream,
@@ -135,8 +134,14 @@ def test_the_first_upstream_of_a_format_is_its_default_and_one_without_models_be
     assert routed("/v1/messages", FIREWORKS) == ("fireworks", "/v1/messages", "", "", "anthropic-messages", False)
 
 
+def test_a_conversation_in_a_format_that_none_of_several_lists_goes_to_none_of_them() -> None:
+    assert routed("/v1/messages", FIREWORKS, AZURE) == ("", "/v1/messages", "", "", "anthropic-messages", False)
+    assert routed("/v1/models", FIREWORKS, AZURE)[0] == "azure"
+    assert routed("/fireworks/v1/messages", FIREWORKS, AZURE)[0] == "fireworks"
+
+
 def test_no_upstream_at_all() -> None:
-    assert Router(Settings(upstreams={})).route(b"/v1/models", False) is None
+    assert Router(Settings(upstreams={})).route(b"/v1/models", False).upstream == ""
 
 
 @pytest.mark.parametrize(
