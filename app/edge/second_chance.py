@@ -80,7 +80,7 @@ class SecondChance:
         if said is None:
             return response
         window = FORMATS[ask.format].overflow(response.status_code, said)
-        if window and _was_exceeded(exchange, ask, window):
+        if window and _is_quoted(exchange, ask, window, said):
             window = None
         if window is not None:
             return await self._retry_compacted(exchange, ask, window) or response
@@ -182,6 +182,8 @@ class SecondChance:
         if ask is None or outcome is None or ask.policy.mode == "off":
             return
         window = FORMATS[ask.format].overflow(SOMETIMES, said)
+        if window and _is_quoted(exchange, ask, window, said):
+            window = None
         if window:
             exchange.wiring.registry.learn(ask.client_model, ask.upstream, window, ask.tenant)
         elif window is None and exchange.changed and wording.is_refusal(SOMETIMES, said):
@@ -196,11 +198,16 @@ class SecondChance:
         await self._compactor.reject(outcome)
 
 
-def _was_exceeded(exchange: Exchange, ask: Ask, window: int) -> bool:
-    """Has this session's provider taken more than that? Then its refusal only quotes what the request says about windows."""
+def _is_quoted(exchange: Exchange, ask: Ask, window: int, said: bytes) -> bool:
+    """Does a refusal only quote what the request says about windows? So where these words are in it, though the request was far below every
+    threshold, or the session's provider has taken more than that. Where they are not, another server stands behind the name by now."""
     context = exchange.outcome.context if exchange.outcome else None
-    marks = context.found.session.usages if context and context.found.session else ()
-    return any(mark.model == ask.model.name and mark.source == "usage" and mark.reported > window for mark in marks)
+    if context is not None:
+        marks = context.found.session.usages if context.found.session else ()
+        taken = [mark.reported for mark in marks if mark.model == ask.model.name and mark.source == "usage"]
+        if max(taken, default=0) <= window:
+            return False
+    return wording.in_request(said, window, ask.opened.body)
 
 
 def _digest(exchange: Exchange) -> bytes:

@@ -63,6 +63,13 @@ def overflow(status: int, body: bytes) -> int | None:
     return int((found[1] or found[2]).replace(",", "")) if found else 0
 
 
+def in_request(body: bytes, window: int, request: bytes) -> bool:
+    """Does the request itself say these words of an error about a window, and its figure?"""
+    words = _TOO_LONG.search(_said(body))
+    figure = rb"(?<!\d)(?:%d|%s)(?!\d)" % (window, f"{window:,}".encode())
+    return words is not None and words[0].lower().encode() in request.lower() and re.search(figure, request) is not None
+
+
 def is_refusal(status: int, body: bytes) -> bool:
     """Does a 500 say that the request is at fault, and not the server? So do llama.cpp and what is built on it, where a request is too long
     or where the model's chat template doesn't take it (Q15)."""

@@ -24,6 +24,7 @@ LOW = {
     "target_threshold": 800,
     "keep_recent_tool_results": 1,
 }
+LATE = {**LOW, "trigger_threshold": 5_000, "target_threshold": 2_000}
 HIGH = {"name": "high", "strategy": "tool_result_clearing", "keep_recent_tool_results": 1}
 FORMS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
 every = pytest.mark.parametrize("form", FORMS)
@@ -303,8 +304,8 @@ async def test_every_vendors_overflow_is_understood(vendor: str) -> None:
 async def test_a_window_below_what_the_provider_has_taken_is_a_quotation_and_teaches_nothing(form: str) -> None:
     """Validation errors quote requests, and agents talk about windows."""
     provider = StrictProvider()
-    async with between(provider, {**LOW, "trigger_threshold": 5_000, "target_threshold": 2_000}) as proxy:
-        talk = Talk(form).ask("Read.").rounds(14)
+    async with between(provider, LATE) as proxy:
+        talk = Talk(form).ask("Why does our server say 'maximum context length is 1200 tokens'?").rounds(14)
         assert labels(await proxy.ask(talk.request())) == (200, "passed", "below_threshold")
         await until(lambda: not proxy.app.relay._background)
         provider.reject = lambda _: Rejection(400, "bad field: 'maximum context length is 1200 tokens'")
@@ -313,6 +314,49 @@ async def test_a_window_below_what_the_provider_has_taken_is_a_quotation_and_tea
         assert labels(await proxy.ask(talk.request())) == (200, "passed", "below_threshold")
         assert proxy.metric("overflows_total", format=form) == 0
     assert not [seen for seen in provider.requests if compacted(seen.body)]
+
+
+@every
+async def test_a_quotation_far_below_the_threshold_teaches_nothing_either(form: str) -> None:
+    """Nothing is known of such a session: the request is not even counted."""
+    said = "'maximum context length is 1200 tokens'"
+    provider = StrictProvider(
+        reject=lambda seen: Rejection(400, f"bad field: {said}") if said in str(seen.body) else None
+    )
+    async with between(provider, HIGH) as proxy:
+        asked = Talk(form).ask(f"Why does our server say {said}?").rounds(14).request()
+        assert labels(await proxy.ask(asked)) == (400, "passed", "below_threshold")
+        other = Talk(form).ask("Read.").rounds(14).request()
+        assert labels(await proxy.ask(other)) == (200, "passed", "below_threshold")
+
+
+async def test_a_window_quoted_in_a_stream_that_has_begun_teaches_nothing_either() -> None:
+    said = json.dumps({"error": {"message": "bad field: 'maximum context length is 1200 tokens'"}})
+    answers = iter(['{"choices": [], "usage": {"prompt_tokens": 3000, "completion_tokens": 1}}', said, "[DONE]"])
+
+    async def script(peer: Peer) -> None:
+        while True:
+            await taken(peer)
+            await peer.send(EVENTS + chunks([f"data: {next(answers)}\n\n".encode()]))
+
+    async with serve(script) as server, compactd(configured(server.url, policies=[HIGH])) as proxy:
+        talk = Talk("openai-chat").ask("Why does it say 'maximum context length is 1200 tokens'?").rounds(14)
+        for _ in range(3):
+            answer = await proxy.ask(talk.request(stream=True))
+            assert labels(answer) == (200, "passed", "below_threshold")
+            await until(lambda: not proxy.app.relay._background)
+
+
+@pytest.mark.parametrize("form", ["openai-chat", "anthropic-messages", "gemini"])
+async def test_a_window_that_has_become_smaller_is_an_overflow(form: str) -> None:
+    """A server that was started anew, or another one behind the same name: what was taken before says nothing about it."""
+    provider = StrictProvider()
+    async with between(provider, LATE) as proxy:
+        talk = Talk(form).ask("Read.").rounds(14)
+        assert labels(await proxy.ask(talk.request())) == (200, "passed", "below_threshold")
+        await until(lambda: not proxy.app.relay._background)
+        provider.window = 2_003
+        assert labels(await proxy.ask(talk.rounds(1, first=14).request())) == (200, "compacted", "threshold")
 
 
 async def test_overflow_that_is_told_by_a_500_is_one_too() -> None:

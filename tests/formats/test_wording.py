@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.formats.wording import asks_for_summary, is_refusal, lesson, overflow
+from app.formats.wording import asks_for_summary, in_request, is_refusal, lesson, overflow
 
 SAYINGS = [
     (
@@ -169,3 +169,17 @@ def test_Q15_a_500_that_says_that_the_request_is_at_fault(said: str, alternates:
 def test_a_500_of_the_servers_own_is_no_refusal(said: str) -> None:
     assert not is_refusal(500, told(said))
     assert lesson(500, told(said)) == ""
+
+
+@pytest.mark.parametrize(
+    ("request_says", "quoted"),
+    [
+        ("why 'Maximum context length is 1,200 tokens'?", True),
+        ("why 'maximum context length is 1200'?", True),
+        ("maximum context length is 12000", False),
+        ("a file of 1200 lines", False),
+    ],
+)
+def test_an_error_about_a_window_that_the_request_speaks_of(request_says: str, quoted: bool) -> None:
+    said = b'{"error": {"message": "bad field: \'maximum context length is 1200 tokens\'"}}'
+    assert in_request(said, 1_200, request_says.encode()) is quoted
