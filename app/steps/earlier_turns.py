@@ -165,6 +165,8 @@ def _rounds(pairing: rules.Pairing) -> list[set[int]]:
     group_of: dict[int, set[int]] = {}
     for (result, _), (call, _) in pairing.call_of.items():
         less, more = sorted((group_of.get(result, {result}), group_of.get(call, {call})), key=len)
+        if less is more:
+            continue
         more |= less
         for at in less | {result, call}:  # the smaller into the larger: one call may have thousands of results
             group_of[at] = more

@@ -501,6 +501,20 @@ async def test_ten_thousand_calls_of_one_answer_are_shaped_as_a_few_are(mode: st
     assert sent(outcome) == left
 
 
+async def test_thousands_of_calls_of_one_message_are_one_round() -> None:
+    many = 4_000
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "read", "input": {}} for n in range(many)]
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "x"} for n in range(many)]
+    answers = [{"role": "user", "content": results[n : n + 2]} for n in range(0, many, 2)]
+    said, asked = {"role": "assistant", "content": "Done."}, {"role": "user", "content": "And?"}
+    talk = Talk(
+        {"role": "user", "content": "Go."}, {"role": "assistant", "content": calls}, *answers, said, asked,
+        form="anthropic-messages",
+    )  # fmt: skip
+    outcome = await House().decide(talk, standing("messages_only"), window=10_000_000)
+    assert sent(outcome) == [talk.items[0], said, asked]
+
+
 async def test_what_is_shown_of_a_cut_result_is_its_head_and_its_tail() -> None:
     talk = Talk().ask("Read.").round(5)
     text = "".join(f"{n}: here stands line {n}\n" for n in range(2_000))
