@@ -85,7 +85,9 @@ class Replayer:
         wrong = rules.violations(after)
         if wrong and wrong - rules.violations(before):
             return False
-        first, now = rules.first_answer(before), rules.first_answer(after)
+        # A question that is part of a recap has no turn behind the checkpoint: an older one that is still shown is not it.
+        shown = _shows_question(checkpoint, client)
+        first, now = rules.first_answer(before), rules.first_answer(after) if shown else len(after)
         begun = first < len(before), now < len(after)
         # The model's running turn begins with its thinking in the client's request, and behind the checkpoint with an item that never had
         # any (A30): the history that it was made for went on with one that has.

@@ -134,6 +134,34 @@ async def test_the_last_turns_are_kept_word_for_word() -> None:
 # protect_current_turn: false
 
 
+async def test_a_recap_behind_the_providers_own_compaction_is_replayed() -> None:
+    """An older request stays before that: its answer, which never had any thinking, is not the running turn's."""
+    told = policy(strategy="summarize", summary_model="extractive", protect_current_turn=False)
+    talk = Talk(
+        {"role": "user", "content": "First."},
+        {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]},
+        {"role": "user", "content": "Second."},
+        {"role": "assistant", "content": [{"type": "compaction", "content": "Two requests."}]},
+        {"role": "user", "content": "Third."},
+        form="anthropic-messages",
+    )
+    for number in range(6):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {}}
+        talk.items += [
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, call]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": f"c{number}", "content": words(300)}],
+            },
+        ]
+    house = House()
+    outcome = await house.decide(talk, told)
+    assert outcome.result == "compacted"
+    assert sent(outcome)[:4] == talk.items[:4]
+    again = await house.decide(talk, told)
+    assert (again.result, again.body) == ("replayed", outcome.body)
+
+
 async def test_a_running_turn_ends_on_the_continuation() -> None:
     house = House()
     talk = Talk.of(3).round(400).round(400)
