@@ -11,7 +11,9 @@ def cause(error: BaseException) -> str:
     """The system's words for what lies deepest behind an exception, "" where it says nothing."""
     found = ""
     behind: BaseException | None = error
-    while behind is not None:
+    seen: list[BaseException] = []  # some say that they were raised for each other
+    while behind is not None and behind not in seen:
+        seen.append(behind)
         found = system_words(behind) or found
         behind = behind.__cause__ or behind.__context__
     return found

@@ -32,3 +32,9 @@ def test_a_name_that_nobody_knows() -> None:
 def test_of_all_else_nothing_is_said() -> None:
     for error in (ValueError("secret"), OSError("secret"), TimeoutError("secret"), KeyError("secret")):
         assert behind(error) == ""
+
+
+def test_exceptions_that_were_raised_for_each_other() -> None:
+    first, second = ConnectionRefusedError(111, "secret"), ValueError("secret")
+    first.__cause__, second.__cause__ = second, first
+    assert cause(first) == "Connection refused"
