@@ -2,7 +2,7 @@
 
 From `prepare_threshold` on, what a compaction would do now is worked out in the background while requests pass unchanged, and stored where
 every replica finds it. When the trigger comes it is there, and only what was said since stays verbatim behind it. One preparation a
-session; one that is no longer of use is cancelled.
+conversation; one that is no longer of use is cancelled.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from app.core.recent import Recent
 from app.errors import StoreFailed
 from app.ports import Recorder
+from app.records import home_of
 from app.request import Context
 from app.settings import EXTRACTIVE
 from app.steps.archiving import Archivist
@@ -106,4 +107,6 @@ class Preparer:
 
     @staticmethod
     def _name(context: Context) -> str:
-        return f"{context.ask.tenant} {context.ask.policy.name} {context.session}"
+        """Of this conversation, by its beginning: others may share the session."""
+        home = home_of(context.chain, len(context.chain)).hex()
+        return f"{context.ask.tenant} {context.ask.policy.name} {context.session} {home}"

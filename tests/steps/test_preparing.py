@@ -106,6 +106,17 @@ async def test_it_is_prepared_once() -> None:
     assert len(house.writer.jobs) == 1
 
 
+async def test_conversations_that_share_a_session_are_each_prepared() -> None:
+    """Agents of one client, or conversations that only their instructions tell apart: those name no session."""
+    house = House()
+    for name in ("One", "Two"):
+        asked = Talk({"role": "system", "content": f"You are {name}."}).ask("Hello.").answer(f"I am {name}.")
+        asked = grow(asked.ask("Go on."), 5)
+        assert (await house.decide(asked, prepares())).reason == "below_threshold"
+        await settled(house)
+    assert len(house.writer.jobs) == 2
+
+
 async def test_two_requests_at_once_prepare_once() -> None:
     house, asked = House(), talk(5)
     await asyncio.gather(*(house.decide(asked, prepares()) for _ in range(5)))
