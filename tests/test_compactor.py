@@ -226,7 +226,7 @@ async def test_a_clock_in_the_instructions_at_the_head_costs_no_second_compactio
     house, sessions = House("The story so far."), set()
     talk = Talk(*({"role": "system", "content": "Be brief."} for _ in range(heads)), *Talk.of(10).items)
     for n in range(4):
-        talk.items[heads - 1] = {"role": "system", "content": f"It is 12:0{n}. {words(20 * n)}"}
+        talk.items[heads - 1] = {"role": "system", "content": f"It is 12:0{n}. {words(100)} {words(20 * n)}"}
         outcome = await house.decide(talk, policy(strategy="summarize"))
         assert story(outcome) == (("replayed", "checkpoint") if n else ("compacted", "threshold"))
         assert sent(outcome)[heads - 1] == talk.items[heads - 1]
@@ -234,6 +234,16 @@ async def test_a_clock_in_the_instructions_at_the_head_costs_no_second_compactio
         sessions.add(outcome.session)
         talk.answer().ask(f"And {n}?")
     assert len(house.writer.jobs) == len(sessions) == 1
+
+
+async def test_one_question_under_other_instructions_is_another_session() -> None:
+    async def session(instructions: str) -> str:
+        talk = Talk({"role": "system", "content": instructions}, *Talk.of(10).items)
+        return (await House().decide(talk, policy())).session
+
+    assert (
+        await session("It is 12:03. Translate.") == await session("It is 9:17. Translate.") != await session("Count.")
+    )
 
 
 async def test_reasoning_that_a_client_takes_out_once_its_turn_is_over_costs_no_second_compaction() -> None:

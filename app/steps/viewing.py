@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from hashlib import blake2b
 
-from app.core.view import Chains, EntryCache, View, size_of
+from app.core.view import Chains, EntryCache, View, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.media import media_cost
 from app.formats.reading import Reader
 from app.request import Ask, Context
 
+BEGINNING = 300
+"""Bytes of a conversation's instructions that tell its session from others."""
 READ_INLINE = 512 << 10
 """Up to here unknown items are read on the event loop (some milliseconds); more goes to a thread."""
 
@@ -51,9 +55,16 @@ class Viewer:
         return View(raws, entries)
 
     def context(self, ask: Ask, reader: Reader, view: View) -> Context:
-        """What the request gathers from here on; its session is the client's, else named after the conversation's first item."""
+        """What the request gathers from here on; its session is the client's, else named after how the conversation begins."""
         # What an observing policy settles must never be replayed by one that is on.
         owner = ask.tenant + (" observe" if ask.policy.mode == "observe" else "")
         links = self._chains.chain(owner, ask.format, view.entries)
-        first = next((at for at, entry in enumerate(view.entries) if entry.facts.role != "system"), len(view) - 1)
-        return Context(ask, reader, view, view, links, ask.session or links[first].hex()[:24])
+        return Context(ask, reader, view, view, links, ask.session or _session(view, links))
+
+
+def _session(view: View, links: Sequence[bytes]) -> str:
+    """Named after the first item, and after what the instructions before it begin with, but for figures: those are often the time, and many
+    conversations begin with the same question."""
+    first = next((at for at, entry in enumerate(view.entries) if entry.facts.role != "system"), len(view) - 1)
+    head = raw_bytes(view.raws[0])[:BEGINNING].translate(None, b"0123456789") if first else b""
+    return blake2b(links[first] + head, digest_size=12).hexdigest()

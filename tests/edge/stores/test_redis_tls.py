@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,9 +98,11 @@ class TestClients:
     ) -> None:
         assert await fault_of(demanding.url) == ""
         trust, _, _ = demanding.url.partition("&")
-        assert "certificate required" in await fault_of(trust)
+        # The server says why, and closes at once: its word may be lost.
+        refused = re.compile(r"ping: ConnectionError \((TLS: .+|Connection reset by peer)\)")
+        assert refused.fullmatch(await fault_of(trust))
         pair = f"ssl_certfile={quote(str(stranger.pair))}&ssl_keyfile={quote(str(stranger.pair))}"
-        assert (await fault_of(f"{trust}&{pair}")).startswith("ping: ConnectionError (TLS: ")
+        assert refused.fullmatch(await fault_of(f"{trust}&{pair}"))
 
     async def test_users_and_passwords(self, redis_tls: RedisServer) -> None:
         redis_tls.client.acl_setuser("me", enabled=True, passwords=["+p@ss/word"], keys="*", commands=["+@all"])
