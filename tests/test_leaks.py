@@ -7,10 +7,10 @@ from tests import leaks
 
 
 def sampled(climb: float, unrest: float, requests: int = 20_000) -> list[leaks.Sample]:
-    """Twenty minutes of samples that wave by `unrest` MiB; `climb` in MiB a minute, `requests` in each."""
+    """Half an hour of samples that wave by `unrest` MiB; `climb` in MiB a minute, `requests` in each."""
     return [
         leaks.Sample(at / 12, 150 + climb * at / 12 + unrest * math.sin(at / 5) + (at * 7919 % 13) / 50, 20, at * requests // 12)
-        for at in range(240)
+        for at in range(360)
     ]  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def test_memory_is_judged_with_full_caches_only() -> None:
         replace(sample, size=sample.size - max(0, full - sample.minute) * 5) for sample in sampled(0, 0.1)
     ]
     assert leaks.slope(climbs_at_first).fault == ""
-    assert leaks.slope(sampled(5, 0, requests=leaks.FULL // 12)).minutes < leaks.JUDGED
+    assert leaks.slope(sampled(5, 0, requests=leaks.FULL // 24)).minutes < leaks.JUDGED
 
 
 def test_what_stays_when_everybody_has_gone_is_named() -> None:
