@@ -29,6 +29,10 @@ class Recent(Generic[K, V]):
         self._old: dict[K, V] = {}
         self._bytes = 0  # of the younger
 
+    @property
+    def empty(self) -> bool:
+        return not (self._young or self._old)
+
     def get(self, key: K) -> V | None:
         value = self._young.get(key)
         if value is None:

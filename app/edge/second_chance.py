@@ -22,6 +22,7 @@ import httpx
 
 from app.compactor import Compactor
 from app.core import jsonspan
+from app.core.recent import Recent
 from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange
 from app.edge.forwarding import ask_upstream, upstream_failure
@@ -47,8 +48,8 @@ class SecondChance:
         self._client = client
         self._compactor = compactor
         self._recorder = recorder
-        self._refused_either_way: dict[bytes, float] = {}
-        self._with_bound_reasoning: set[tuple[str, str]] = set()
+        self._refused_either_way: Recent[bytes, float] = Recent(HOPELESS)
+        self._with_bound_reasoning: Recent[tuple[str, str], bool] = Recent(HOPELESS)
         """sessions (tenant, name) whose history holds reasoning that fits no other prefix than a compacted one"""
 
     def skip_known_refusals(self, exchange: Exchange) -> None:
@@ -57,18 +58,12 @@ class SecondChance:
         ask, outcome = exchange.ask, exchange.outcome
         if ask is None or outcome is None:
             return
-        if (
-            self._refused_either_way
-            and exchange.changed
-            and self._refused_either_way.get(_digest(exchange), 0.0) > time.monotonic()
-        ):
+        known = self._refused_either_way
+        # Without any, no body is hashed.
+        if exchange.changed and not known.empty and (known.get(_digest(exchange)) or 0.0) > time.monotonic():
             exchange.outcome = outcome.undone("rejected")
             exchange.restore()
-        if (
-            self._with_bound_reasoning
-            and not exchange.changed
-            and (ask.tenant, outcome.session) in self._with_bound_reasoning
-        ):
+        if not exchange.changed and self._with_bound_reasoning.get((ask.tenant, outcome.session)):
             self._ask_to_drop_reasoning(exchange, ask, outcome)
 
     async def answer(self, exchange: Exchange, response: httpx.Response) -> httpx.Response:
@@ -123,7 +118,7 @@ class SecondChance:
         outcome, ask = exchange.outcome, exchange.ask
         assert outcome is not None
         assert ask is not None
-        self._with_bound_reasoning.discard((ask.tenant, outcome.session))
+        self._with_bound_reasoning.pop((ask.tenant, outcome.session))
         exchange.outcome = outcome.undone("rejected")
         exchange.restore()
         response, again = await _refusal(await ask_upstream(self._client, exchange))
@@ -135,9 +130,7 @@ class SecondChance:
         )
         if alike:
             self._recorder.rejected(ask.format, EITHER_WAY)
-            if len(self._refused_either_way) >= HOPELESS:
-                self._refused_either_way.clear()
-            self._refused_either_way[_digest(exchange)] = time.monotonic() + HOPELESS_SECONDS
+            self._refused_either_way.put(_digest(exchange), time.monotonic() + HOPELESS_SECONDS)
         else:
             await self._learn(exchange, ask, outcome, status, said)
         return response, again
@@ -156,10 +149,8 @@ class SecondChance:
         exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK, ask.tenant)
         again = await ask_upstream(self._client, exchange)
         if again.status_code not in REFUSALS:
-            if len(self._with_bound_reasoning) >= HOPELESS:
-                self._with_bound_reasoning.clear()
             if outcome.session:
-                self._with_bound_reasoning.add((ask.tenant, outcome.session))
+                self._with_bound_reasoning.put((ask.tenant, outcome.session), True)
             return again
         await again.aclose()
         exchange.outcome = outcome

@@ -36,6 +36,17 @@ def test_what_is_larger_than_a_generation_is_not_kept_and_costs_nobody_his_place
     assert recent.get("a") is None
 
 
+def test_it_tells_whether_it_holds_anything() -> None:
+    recent = sized(4)
+    assert recent.empty
+    for key in "abc":
+        recent.put(key, 2)
+        assert not recent.empty
+    for key in "abc":
+        recent.pop(key)
+    assert recent.empty
+
+
 def test_a_value_takes_the_place_of_the_one_before_it() -> None:
     recent = sized(20)
     for size in (3, 9, 2):
