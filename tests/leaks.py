@@ -23,9 +23,8 @@ JUDGED = 8
 """Minutes with full caches from which on memory is judged."""
 SURE = 2.45
 """Standard errors to either side within which a slope through eight means lies, 19 times out of 20 (Student's t, 6 degrees of freedom)."""
-LEAST = 24
-"""Bytes a request that count as nothing: the smallest object takes 16, and a place that refers to it 8 more. Less than that is the
-allocator's, which finds its gaps ever better filled."""
+LEAST = 8
+"""Bytes a request that count as nothing: the smallest object takes 16, and a place that refers to it 8 more."""
 NOISE = 24
 """Bytes a request: a slope that is less certain than this says nothing."""
 LISTENING, CLOSE_WAIT = "0A", "08"
@@ -129,7 +128,7 @@ class Slope:
     def fault(self) -> str:
         if self.error > self.most:
             return f"memory is too unsteady to be judged: +- {self.error:.2f} MiB a minute"
-        if self.rise - self.error > self.least:
+        if self.rise - self.error > 0 and self.rise + self.error > self.least:
             return f"memory climbs by {self.rise:.2f} MiB a minute (+- {self.error:.2f})"
         return ""
 
