@@ -19,10 +19,10 @@ from tests.edge.processes import Process
 
 FULL = 150_000
 """Requests after which every cache has been full and has begun to forget; measured: until then memory rises, fast at first."""
-JUDGED = 8
+JUDGED = 10
 """Minutes with full caches from which on memory is judged."""
-SURE = 2.45
-"""Standard errors to either side within which a slope through eight means lies, 19 times out of 20 (Student's t, 6 degrees of freedom)."""
+SURE = 2.31
+"""Standard errors to either side within which a slope through ten means lies, 19 times out of 20 (Student's t, 8 degrees of freedom)."""
 LEAST = 8
 """Bytes a request that count as nothing: the smallest object takes 16, and a place that refers to it 8 more."""
 NOISE = 24
