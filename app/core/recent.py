@@ -1,13 +1,14 @@
 """What was worked out lately and may be wanted again, within a bound in bytes or in number.
 
-Two generations, each of half of that: what is used moves to the younger, and when that is full the elder is dropped as a whole. So
-whatever was used lately stays, a use costs next to nothing, and no list of uses takes memory of its own. Threads may share one: at worst
-a race costs a value, or misjudges the bytes until the generation ends.
+What was used longest ago goes first, one by one and only as room is needed: once the bound was reached, memory stays where it is. Threads
+may share one.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -23,37 +24,39 @@ class Recent(Generic[K, V]):
     values. None is no value."""
 
     def __init__(self, most: int, weigh: Callable[[K, V], int] = _one) -> None:
-        self._half = most // 2
+        self._most = most
         self._weigh = weigh
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
-        self._bytes = 0  # of the younger
+        self._kept: OrderedDict[K, V] = OrderedDict()  # what was used last stands last
+        self._bytes = 0
+        self._changing = Lock()
 
-    @property
-    def empty(self) -> bool:
-        return not (self._young or self._old)
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def get(self, key: K) -> V | None:
-        value = self._young.get(key)
-        if value is None:
-            value = self._old.get(key)
-            if value is not None:
-                self.put(key, value)
-        return value
+        try:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        except KeyError:
+            return None
 
     def put(self, key: K, value: V) -> None:
-        """Keep it, in the place of what was there. What is larger than a generation is not kept."""
-        self.pop(key)
+        """Keep it, in the place of what was there. What would take more than half of all room is not kept."""
         size = self._weigh(key, value)
-        if size > self._half:
-            return
-        if self._bytes + size > self._half:
-            self._old, self._young, self._bytes = self._young, {}, 0
-        self._young[key] = value
-        self._bytes += size
+        with self._changing:
+            self._pop(key)
+            if size > self._most // 2:
+                return
+            while self._bytes + size > self._most:
+                self._bytes -= self._weigh(*self._kept.popitem(last=False))
+            self._kept[key] = value
+            self._bytes += size
 
     def pop(self, key: K) -> None:
-        self._old.pop(key, None)
-        value = self._young.pop(key, None)
+        with self._changing:
+            self._pop(key)
+
+    def _pop(self, key: K) -> None:
+        value = self._kept.pop(key, None)
         if value is not None:
             self._bytes -= self._weigh(key, value)

@@ -21,7 +21,7 @@ from app.core.recent import Recent
 
 ITEM_BYTES, REWRITTEN_BYTES, CHAIN_BYTES = 48 << 20, 8 << 20, 6 << 20
 """What one process remembers of items (80,000 of the usual kind), of how some are rewritten, and of chains."""
-ENTRY, MARK, CITED, LINK = 400, 140, 160, 66
+ENTRY, MARK, CITED, LINK = 480, 140, 160, 66
 """Bytes that an entry takes with its key, and more for each call or result in it, besides their names, for each source or citation, and
 for each link of a chain with its place; all measured."""
 Role = Literal["system", "user", "assistant", "tool"]

@@ -60,7 +60,7 @@ class SecondChance:
             return
         known = self._refused_either_way
         # Without any, no body is hashed.
-        if exchange.changed and not known.empty and (known.get(_digest(exchange)) or 0.0) > time.monotonic():
+        if exchange.changed and known and (known.get(_digest(exchange)) or 0.0) > time.monotonic():
             exchange.outcome = outcome.undone("rejected")
             exchange.restore()
         if not exchange.changed and self._with_bound_reasoning.get((ask.tenant, outcome.session)):

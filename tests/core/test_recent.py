@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from sys import getsizeof
 
 from hypothesis import given
@@ -14,7 +15,7 @@ def sized(most: int) -> Recent[str, int]:
 
 
 def held(recent: Recent[str, int]) -> int:
-    return sum(recent._young.values()) + sum(recent._old.values())
+    return sum(recent._kept.values())
 
 
 def test_what_is_used_stays_and_the_rest_goes() -> None:
@@ -27,7 +28,16 @@ def test_what_is_used_stays_and_the_rest_goes() -> None:
     assert recent.get("1") is None
 
 
-def test_what_is_larger_than_a_generation_is_not_kept_and_costs_nobody_his_place() -> None:
+def test_what_was_used_longest_ago_goes_first_and_no_more_than_room_is_needed_for() -> None:
+    recent = sized(20)
+    for key in "abcde":
+        recent.put(key, 4)
+    recent.get("a")
+    recent.put("new", 5)
+    assert list(recent._kept) == ["d", "e", "a", "new"]
+
+
+def test_what_is_larger_than_half_of_it_is_not_kept_and_costs_nobody_his_place() -> None:
     recent = sized(20)
     recent.put("a", 9)
     recent.put("b", 11)
@@ -38,13 +48,11 @@ def test_what_is_larger_than_a_generation_is_not_kept_and_costs_nobody_his_place
 
 def test_it_tells_whether_it_holds_anything() -> None:
     recent = sized(4)
-    assert recent.empty
-    for key in "abc":
-        recent.put(key, 2)
-        assert not recent.empty
-    for key in "abc":
-        recent.pop(key)
-    assert recent.empty
+    assert not recent
+    recent.put("a", 2)
+    assert recent
+    recent.pop("a")
+    assert not recent
 
 
 def test_a_value_takes_the_place_of_the_one_before_it() -> None:
@@ -74,16 +82,29 @@ def test_the_bound_holds_whatever_is_done(steps: list[tuple[str, int, str]]) -> 
         elif what == "pop":
             recent.pop(key)
             last.pop(key, None)
-        found = recent.get(key)
-        assert found in (None, last.get(key))
-        assert recent._bytes == sum(recent._young.values()) <= 10
-        assert sum(recent._old.values()) <= 10
-        assert not recent._young.keys() & recent._old.keys()
+        assert recent.get(key) in (None, last.get(key))
+        assert recent._bytes == held(recent) <= 20
+
+
+def test_the_bound_holds_among_threads() -> None:
+    recent = sized(40)
+
+    def use(seed: int) -> None:
+        for n in range(3_000):
+            key = f"{(n * seed) % 23}"
+            recent.get(key)
+            recent.put(key, n * seed % 7)
+            if n % 5 == 0:
+                recent.pop(key)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(use, (3, 5, 7, 11)))
+    assert recent._bytes == held(recent) <= 40
 
 
 def test_without_a_weight_each_value_counts_one() -> None:
     recent: Recent[int, bool] = Recent(10)
     for n in range(100):
         recent.put(n, False)
-        assert len(recent._young) + len(recent._old) <= 10
-    assert [recent.get(n) for n in (99, 95, 0)] == [False, False, None]
+        assert len(recent) <= 10
+    assert [recent.get(n) for n in (99, 90, 0)] == [False, False, None]

@@ -126,7 +126,7 @@ def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
         assert cache.get(b"used") is used
     assert cache.get(b"1") is None
     assert cache.get(b"29") is not None
-    assert len(cache._young) + len(cache._old) <= 6
+    assert len(cache) <= 6
 
 
 @pytest.mark.parametrize("shape", ["says", "calls", "results", "names", "cites", "chains", "rewritten"])

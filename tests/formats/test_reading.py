@@ -20,7 +20,7 @@ FORMS = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 
 
 def reader(form: Any = CHAT, cache: EntryCache | None = None) -> Reader:
-    return Reader(form, "o200k_base", cache or EntryCache())
+    return Reader(form, "o200k_base", EntryCache() if cache is None else cache)
 
 
 # Opening a body
@@ -163,7 +163,7 @@ def test_what_is_remembered_of_rewriting_is_one_bound_for_all_readers(monkeypatc
     for n in range(50):
         for own in (reader(MESSAGES, cache), reader(FORMATS["openai-chat"], cache)):
             own.rewrite(RESULT, Edited(0, (), f"{n}"))
-        assert len(cache.rewritten._young) + len(cache.rewritten._old) <= 12
+        assert len(cache.rewritten) <= 12
 
 
 def test_texts_of_an_item() -> None:

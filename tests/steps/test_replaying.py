@@ -117,8 +117,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.replayed(replayer, CUT, Talk.of(5).ask(f"{n}").items) is not None
         talk = Talk(*({"role": "user", "content": f"{n}"}, *Talk.of(5).items))
         client.replayed(replayer, CUT, talk.items)
-        assert len(replayer._fitting._young) + len(replayer._fitting._old) <= 5
-        assert len(replayer._prefixes._young) + len(replayer._prefixes._old) <= 6
+        assert len(replayer._fitting) <= 5
+        assert len(replayer._prefixes) <= 6
     assert NEAR > 10
 
 
