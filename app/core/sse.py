@@ -14,6 +14,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from app.core import jsonspan
+from app.errors import NotCompactable
+
 MAX_LINE = 128 << 10
 """Bytes of one line that are kept; most usage events are far smaller."""
 ENDS = 64 << 10
@@ -51,6 +54,17 @@ class UsageLines:
     def end(self) -> list[bytes]:
         """What an unfinished last line holds."""
         return self.feed(b"\n") if self._rest else []
+
+
+def first_error(start: bytes) -> bytes | None:
+    """What a stream says whose first event is an error; b"" of any other, None while that event is not whole."""
+    for line in start.replace(b"\r", b"\n").split(b"\n")[:-1]:
+        if line.startswith(b"data:"):
+            with contextlib.suppress(NotCompactable):
+                event = jsonspan.value(line[5:]) if b'"error"' in line else None
+                return line[5:].strip() if isinstance(event, dict) and event.get("error") else b""
+            return b""
+    return None
 
 
 def usages(text: bytes) -> Iterator[dict[str, Any]]:

@@ -12,9 +12,7 @@ one, since a provider may take the client's own and not know that wish.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -23,22 +21,17 @@ import httpx
 from app.compactor import Compactor
 from app.core import jsonspan
 from app.core.recent import Recent
-from app.edge.bodies import open_coding
 from app.edge.exchange import Exchange
-from app.edge.forwarding import ask_upstream, upstream_failure
+from app.edge.forwarding import ask_upstream
 from app.edge.metrics import EITHER_WAY
 from app.edge.record import RequestRecorder
+from app.edge.refusals import SOMETIMES, STATUSES, Refusal, refusal
 from app.edge.upstream import Upstream
-from app.errors import NotCompactable, UpstreamFailed
+from app.errors import UpstreamFailed
 from app.formats import FORMATS, wording
 from app.request import Ask, Outcome
 from app.steps.thinking import QUIRK
 
-LONGEST_REFUSAL = 1 << 20
-"""Bytes of an error answer that are read before deciding; a longer one is passed on as it comes."""
-REFUSALS = frozenset({400, 413, 422})
-SOMETIMES = 500
-"""The status that some servers refuse a request by; only their words tell."""
 HOPELESS_SECONDS, HOPELESS = 600, 4_096
 """How long, and how many, requests are remembered that were refused either way: clients try the same one again a few times."""
 
@@ -71,17 +64,17 @@ class SecondChance:
         ask = exchange.ask
         if ask is None or ask.policy.mode == "off":
             return response
-        response, said = await _refusal(response)
-        if said is None:
+        response, refused = await refusal(response, streams=exchange.changed)
+        if refused is None:
             return response
-        window = FORMATS[ask.format].overflow(response.status_code, said)
-        if window and _is_quoted(exchange, ask, window, said):
+        window = FORMATS[ask.format].overflow(refused.status, refused.said)
+        if window and _is_quoted(exchange, ask, window, refused.said):
             window = None
         if window is not None:
             return await self._retry_compacted(exchange, ask, window) or response
-        if exchange.changed and response.status_code != 413:
-            response, said = await self._retry_original(exchange, response.status_code, said)
-        return await self._retry_without_bound_reasoning(exchange, ask, response, said) or response
+        if exchange.changed and refused.status != 413:
+            response, refused = await self._retry_original(exchange, refused)
+        return await self._retry_without_bound_reasoning(exchange, ask, refused) or response
 
     async def _retry_compacted(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
         """Learn the window, compact with it, try again. None: nothing more could be done, so the client is to see the first refusal."""
@@ -101,18 +94,16 @@ class SecondChance:
         except UpstreamFailed:
             response = None
         if response is not None:
-            response, said = await _refusal(response)
-            if said is None and response.status_code not in REFUSALS:
+            response, refused = await refusal(response, streams=exchange.changed)
+            if refused is None and response.status_code not in STATUSES:
                 return response
             await response.aclose()
-            if said is not None and FORMATS[ask.format].overflow(response.status_code, said) is None:
-                await self._learn(exchange, ask, outcome, response.status_code, said)
+            if refused is not None and FORMATS[ask.format].overflow(refused.status, refused.said) is None:
+                await self._learn(exchange, ask, outcome, refused)
         exchange.outcome = first
         return None
 
-    async def _retry_original(
-        self, exchange: Exchange, status: int, said: bytes
-    ) -> tuple[httpx.Response, bytes | None]:
+    async def _retry_original(self, exchange: Exchange, refused: Refusal) -> tuple[httpx.Response, Refusal | None]:
         """The client's own request instead, and what is said to that if it is refused, too. What was made of it is never used again,
         unless both are refused."""
         outcome, ask = exchange.outcome, exchange.ask
@@ -121,34 +112,34 @@ class SecondChance:
         self._with_bound_reasoning.pop((ask.tenant, outcome.session))
         exchange.outcome = outcome.undone("rejected")
         exchange.restore()
-        response, again = await _refusal(await ask_upstream(self._client, exchange))
+        response, again = await refusal(await ask_upstream(self._client, exchange), streams=True)
         form = FORMATS[ask.format]
         alike = (
             again is not None
-            and form.overflow(response.status_code, again) is None
-            and not form.lesson(response.status_code, again)
+            and form.overflow(again.status, again.said) is None
+            and not form.lesson(again.status, again.said)
         )
         if alike:
             self._recorder.rejected(ask.format, EITHER_WAY)
             self._refused_either_way.put(_digest(exchange), time.monotonic() + HOPELESS_SECONDS)
         else:
-            await self._learn(exchange, ask, outcome, status, said)
+            await self._learn(exchange, ask, outcome, refused)
         return response, again
 
     async def _retry_without_bound_reasoning(
-        self, exchange: Exchange, ask: Ask, response: httpx.Response, said: bytes | None
+        self, exchange: Exchange, ask: Ask, refused: Refusal | None
     ) -> httpx.Response | None:
         """The answer without the reasoning that fits nowhere else. None: that is not what is wrong, or can't be helped."""
         outcome = exchange.outcome
-        if exchange.changed or outcome is None or said is None or ask.policy.mode == "observe":
+        if exchange.changed or outcome is None or refused is None or ask.policy.mode == "observe":
             return None
-        if FORMATS[ask.format].lesson(response.status_code, said) != QUIRK or not self._ask_to_drop_reasoning(
+        if FORMATS[ask.format].lesson(refused.status, refused.said) != QUIRK or not self._ask_to_drop_reasoning(
             exchange, ask, outcome
         ):
             return None
         exchange.wiring.registry.learn_quirk(ask.client_model, QUIRK, ask.tenant)
         again = await ask_upstream(self._client, exchange)
-        if again.status_code not in REFUSALS:
+        if again.status_code not in STATUSES:
             if outcome.session:
                 self._with_bound_reasoning.put((ask.tenant, outcome.session), True)
             return again
@@ -168,7 +159,8 @@ class SecondChance:
         return True
 
     async def learn_from_stream(self, exchange: Exchange, said: bytes) -> None:
-        """A refusal that a stream has begun with (LM Studio): too late for this request, but it must not be the same with the next one."""
+        """An overflow that a stream has begun with, or a refusal that came late: nothing can be done for this request any more, but it must
+        not be the same with the next one."""
         ask, outcome = exchange.ask, exchange.outcome
         if ask is None or outcome is None or ask.policy.mode == "off":
             return
@@ -178,11 +170,11 @@ class SecondChance:
         if window:
             exchange.wiring.registry.learn(ask.client_model, ask.upstream, window, ask.tenant)
         elif window is None and exchange.changed and wording.is_refusal(SOMETIMES, said):
-            await self._learn(exchange, ask, outcome, SOMETIMES, said)
+            await self._learn(exchange, ask, outcome, Refusal(SOMETIMES, said))
 
-    async def _learn(self, exchange: Exchange, ask: Ask, outcome: Outcome, status: int, said: bytes) -> None:
+    async def _learn(self, exchange: Exchange, ask: Ask, outcome: Outcome, refused: Refusal) -> None:
         """What the provider refused must not be sent again."""
-        lesson = FORMATS[ask.format].lesson(status, said)
+        lesson = FORMATS[ask.format].lesson(refused.status, refused.said)
         if lesson:
             exchange.wiring.registry.learn_quirk(ask.client_model, lesson, ask.tenant)
         self._recorder.rejected(ask.format, lesson or "invalid_request")
@@ -205,50 +197,3 @@ def _digest(exchange: Exchange) -> bytes:
     """Stands for this very request of this tenant."""
     assert exchange.ask is not None
     return blake2b(exchange.raw, key=exchange.ask.tenant.encode()[:64], digest_size=16).digest()
-
-
-async def _refusal(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:
-    """The answer, and what it says if it refuses the request, in words or by its status; None otherwise."""
-    if response.status_code not in REFUSALS and response.status_code != SOMETIMES:
-        return response, None
-    response, said = await _read(response)
-    if response.status_code == SOMETIMES and said is not None and not wording.is_refusal(SOMETIMES, said):
-        return response, None
-    return response, said
-
-
-async def _read(response: httpx.Response) -> tuple[httpx.Response, bytes | None]:
-    """The answer, still to be handed on, and what it says, without its coding; None where it says too much to be read."""
-    chunks: list[bytes] = []
-    stream = aiter(response.stream)  # type: ignore[arg-type]
-    try:
-        async for chunk in stream:
-            chunks.append(chunk)
-            if sum(map(len, chunks)) > LONGEST_REFUSAL:
-                return _again(response, chunks, stream), None
-    except httpx.TransportError as fault:
-        raise upstream_failure(fault, "the upstream") from None
-    await response.aclose()
-    said = b"".join(chunks)
-    with contextlib.suppress(NotCompactable):
-        said = open_coding(said, response.headers.get("content-encoding", ""), LONGEST_REFUSAL)
-    return _again(response, chunks, None), said
-
-
-class _Replayed(httpx.AsyncByteStream):
-    def __init__(self, chunks: list[bytes], rest: AsyncIterator[bytes] | None, response: httpx.Response) -> None:
-        self._chunks, self._rest, self._response = chunks, rest, response
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            yield chunk
-        if self._rest is not None:
-            async for chunk in self._rest:
-                yield chunk
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-def _again(response: httpx.Response, chunks: list[bytes], rest: AsyncIterator[bytes] | None) -> httpx.Response:
-    return httpx.Response(response.status_code, headers=response.headers, stream=_Replayed(chunks, rest, response))

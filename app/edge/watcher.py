@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from app.core import jsonspan
-from app.core.sse import ENDS, UsageLines, usages
+from app.core.sse import ENDS, UsageLines, first_error, usages
 from app.edge.bodies import DECODERS, codings
 from app.errors import NotCompactable
 from app.formats.base import Format, Usage
@@ -78,13 +78,7 @@ class Watcher:
     @property
     def error(self) -> bytes:
         """What a stream says that begins with an error; b"" for any other."""
-        first = (
-            next((line for line in self._start.splitlines() if line.startswith(b"data:")), b"") if self._lines else b""
-        )
-        with contextlib.suppress(NotCompactable):
-            event = jsonspan.value(first[5:])
-            return first[5:].strip() if isinstance(event, dict) and event.get("error") else b""
-        return b""
+        return (first_error(self._start + b"\n") or b"") if self._lines is not None else b""
 
     @property
     def terminal(self) -> bool:

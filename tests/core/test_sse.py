@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.sse import ENDS, MAX_LINE, UsageLines, usages
+from app.core.sse import ENDS, MAX_LINE, UsageLines, first_error, usages
 
 STREAM = (
     b"event: message_start\n"
@@ -111,3 +111,22 @@ def test_another_word_can_be_asked_for() -> None:
     assert UsageLines(b"usageMetadata").feed(b'data: {"usageMetadata":1}\ndata: {"usage":1}\n') == [
         b'{"usageMetadata":1}'
     ]
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b'event: error\ndata: {"error": {"message": "no"}}\n\n', b'{"error": {"message": "no"}}'),
+        (b': hello\r\rdata:{"error": "no"}\r', b'{"error": "no"}'),
+        (b'data: {"error": "no"}\r\ndata: [DONE]\r\n', b'{"error": "no"}'),
+        (b'data: {"choices": [], "error": null}\n\ndata: {"error": "late"}\n\n', b""),
+        (b'data: ["error"]\n', b""),
+        (b'data: {"error": cut}\n', b""),
+        (b"data: [DONE]\n", b""),
+        (b'data: {"error": "cut', None),
+        (b": hello\nevent: error\n", None),
+        (b"", None),
+    ],
+)
+def test_the_error_that_a_stream_begins_with(start: bytes, said: bytes | None) -> None:
+    assert first_error(start) == said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -153,26 +154,68 @@ async def test_a_chat_template_that_refuses_the_note_is_known_by_its_words_and_m
     assert "removed here by compaction" in provider.requests[-1].body["messages"][0]["content"]  # type: ignore[index]
 
 
-async def test_a_template_that_refuses_in_a_stream_that_has_begun_is_minded_from_then_on() -> None:
-    """LM Studio has said 200 by then: that one answer is lost, and was the same for ever after."""
-    said = json.dumps(
-        {"error": {"message": f"Error rendering prompt with jinja template: {TEMPLATE}roles must alternate"}}
-    )
+IN_A_STREAM = json.dumps(
+    {"error": {"message": f"Error rendering prompt with jinja template: {TEMPLATE}roles must alternate"}}
+)
+
+
+def chat_with_a_note() -> Talk:
+    """Whose compaction puts two messages of the user's in a row."""
+    talk = Talk("openai-chat", model="my-own")
+    for number in range(8):
+        talk.ask(f"Question {number}? " + "It matters. " * 90).say("Yes. " * 10)
+    return talk.ask("Well?")
+
+
+@asynccontextmanager
+async def refusing_in_a_stream(
+    refuses: Callable[[Any], bool], pieces: int = 1, wait: float = 0.0
+) -> AsyncIterator[tuple[Running, list[Any]]]:
+    """A server that has said 200 by the time it finds out, and the bodies that it gets. Its first event comes in so many pieces, and only
+    after the second one that many seconds later."""
     bodies: list[Any] = []
 
     async def script(peer: Peer) -> None:
         while True:
             bodies.append(json.loads((await taken(peer)).body))
-            event = f"event: error\ndata: {said}\n\n" if two_users_in_a_row(bodies[-1]) else "data: [DONE]\n\n"
-            await peer.send(EVENTS + chunks([event.encode()]))
+            event = f"event: error\ndata: {IN_A_STREAM}\n\n" if refuses(bodies[-1]) else "data: [DONE]\n\n"
+            await peer.send(EVENTS)
+            await asyncio.sleep(wait)
+            size = -(-len(event) // pieces)
+            for at in range(0, len(event), size):
+                piece = event[at : at + size].encode()
+                await peer.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await asyncio.sleep(0.01)
+            await peer.send(b"0\r\n\r\n")
 
     window = {**LOW, "strategy": "sliding_window", "keep_recent_messages": 3}
     async with serve(script) as server, compactd(configured(server.url, policies=[window])) as proxy:
-        talk = Talk("openai-chat", model="my-own")
-        for number in range(8):
-            talk.ask(f"Question {number}? " + "It matters. " * 90).say("Yes. " * 10)
-        asked = talk.ask("Well?").request(stream=True)
-        first = await proxy.ask(asked)
+        yield proxy, bodies
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+async def test_a_template_that_refuses_in_a_stream_that_has_begun_costs_no_answer(pieces: int) -> None:
+    """LM Studio has said 200 by then."""
+    async with refusing_in_a_stream(two_users_in_a_row, pieces) as (proxy, bodies):
+        talk = chat_with_a_note()
+        first = await proxy.ask(talk.request(stream=True))
+        assert labels(first) == (200, "failed", "rejected")
+        assert first.body == b"data: [DONE]\n\n"
+        assert bodies[-1]["messages"] == talk.items
+        again = await proxy.ask(talk.say("?").ask("Once more?").request(stream=True))
+        assert labels(again) == (200, "compacted", "threshold")
+        assert again.body == b"data: [DONE]\n\n"
+        assert proxy.metric("rejections_total", format="openai-chat", **{"class": "alternating_roles"}) == 1
+    assert "removed here by compaction" in bodies[-1]["messages"][0]["content"]
+
+
+async def test_what_is_refused_late_in_a_stream_is_minded_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its head is not held back for long. That one answer is lost; it must not be the same for ever after."""
+    monkeypatch.setattr("app.edge.refusals.FIRST_EVENT_SECONDS", 0.05)
+    async with refusing_in_a_stream(two_users_in_a_row, wait=0.5) as (proxy, bodies):
+        talk = chat_with_a_note()
+        first = await proxy.ask(talk.request(stream=True))
+        assert labels(first) == (200, "compacted", "threshold")
         assert b"jinja" in first.body
         await until(
             lambda: proxy.metric("rejections_total", format="openai-chat", **{"class": "alternating_roles"}) == 1
@@ -181,6 +224,16 @@ async def test_a_template_that_refuses_in_a_stream_that_has_begun_is_minded_from
         assert labels(again) == (200, "compacted", "threshold")
         assert again.body == b"data: [DONE]\n\n"
     assert "removed here by compaction" in bodies[-1]["messages"][0]["content"]
+
+
+async def test_a_stream_that_refuses_the_original_too_is_handed_on() -> None:
+    async with refusing_in_a_stream(lambda _: True) as (proxy, bodies):
+        talk = chat_with_a_note()
+        answer = await proxy.ask(talk.request(stream=True))
+        assert labels(answer) == (200, "failed", "rejected")
+        assert answer.body == f"event: error\ndata: {IN_A_STREAM}\n\n".encode()
+        assert len(bodies) == 2
+        assert bodies[-1]["messages"] == talk.items
 
 
 async def test_a_template_that_refuses_the_original_too_says_nothing_about_the_compaction() -> None:

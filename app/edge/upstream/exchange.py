@@ -179,6 +179,7 @@ class Exchange(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
+        """What came next. Who stops waiting may ask again and has lost nothing."""
         while not self._queue:
             if self._fault is not None:
                 raise self._fault
