@@ -27,7 +27,7 @@ class Recent(Generic[K, V]):
         self._most = most
         self._weigh = weigh
         self._kept: OrderedDict[K, V] = OrderedDict()  # what was used last stands last
-        self._bytes = 0
+        self.bytes = 0
         self._changing = Lock()
 
     def __len__(self) -> int:
@@ -47,10 +47,10 @@ class Recent(Generic[K, V]):
             self._pop(key)
             if size > self._most // 2:
                 return
-            while self._bytes + size > self._most:
-                self._bytes -= self._weigh(*self._kept.popitem(last=False))
+            while self.bytes + size > self._most:
+                self.bytes -= self._weigh(*self._kept.popitem(last=False))
             self._kept[key] = value
-            self._bytes += size
+            self.bytes += size
 
     def pop(self, key: K) -> None:
         with self._changing:
@@ -59,4 +59,4 @@ class Recent(Generic[K, V]):
     def _pop(self, key: K) -> None:
         value = self._kept.pop(key, None)
         if value is not None:
-            self._bytes -= self._weigh(key, value)
+            self.bytes -= self._weigh(key, value)

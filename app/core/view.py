@@ -21,6 +21,9 @@ from app.core.recent import Recent
 
 ITEM_BYTES, REWRITTEN_BYTES, CHAIN_BYTES = 48 << 20, 8 << 20, 6 << 20
 """What one process remembers of items (80,000 of the usual kind), of how some are rewritten, and of chains."""
+PARTS = 32
+"""What is remembered of items lies in so many tables: one for all would be of megabytes, and leave a gap of that size behind in memory
+each time it is made anew."""
 ENTRY, MARK, CITED, LINK = 480, 140, 160, 66
 """Bytes that an entry takes with its key, and more for each call or result in it, besides their names, for each source or citation, and
 for each link of a chain with its place; all measured."""
@@ -99,18 +102,27 @@ class Entry:
         self.thinks = thinks
 
 
-class EntryCache(Recent[bytes, Entry]):
+class EntryCache:
     """Entries by the hash of the item's bytes, and the items that were `rewritten`.
 
     The hash is seeded with a secret of this process, so that nobody can make two items collide on purpose.
     """
 
-    def __init__(self, most: int = ITEM_BYTES) -> None:
-        super().__init__(most, _bytes_of)
+    def __init__(self, most: int = ITEM_BYTES, parts: int = PARTS) -> None:
+        self._parts: list[Recent[bytes, Entry]] = [Recent(most // parts, _bytes_of) for _ in range(parts)]
         self.rewritten: Recent[tuple[bytes, Edited], bytes] = Recent(
             REWRITTEN_BYTES, lambda key, text: _bytes_of_edits(key[1]) + len(text)
         )
         self._seeds: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def get(self, digest: bytes) -> Entry | None:
+        return self._parts[digest[0] % len(self._parts)].get(digest)
+
+    def put(self, digest: bytes, entry: Entry) -> None:
+        self._parts[digest[0] % len(self._parts)].put(digest, entry)
 
     def seed(self, kind: str) -> int:
         """The hash seed for items of this kind (format and encoding); kinds never share entries."""

@@ -59,10 +59,10 @@ def test_a_value_takes_the_place_of_the_one_before_it() -> None:
     recent = sized(20)
     for size in (3, 9, 2):
         recent.put("a", size)
-        assert (recent.get("a"), held(recent), recent._bytes) == (size, size, size)
+        assert (recent.get("a"), held(recent), recent.bytes) == (size, size, size)
     recent.pop("a")
     recent.pop("a")
-    assert (recent.get("a"), recent._bytes) == (None, 0)
+    assert (recent.get("a"), recent.bytes) == (None, 0)
 
 
 def test_false_and_nothing_are_values() -> None:
@@ -83,7 +83,7 @@ def test_the_bound_holds_whatever_is_done(steps: list[tuple[str, int, str]]) -> 
             recent.pop(key)
             last.pop(key, None)
         assert recent.get(key) in (None, last.get(key))
-        assert recent._bytes == held(recent) <= 20
+        assert recent.bytes == held(recent) <= 20
 
 
 def test_the_bound_holds_among_threads() -> None:
@@ -99,7 +99,7 @@ def test_the_bound_holds_among_threads() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(use, (3, 5, 7, 11)))
-    assert recent._bytes == held(recent) <= 40
+    assert recent.bytes == held(recent) <= 40
 
 
 def test_without_a_weight_each_value_counts_one() -> None:

@@ -7,6 +7,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -118,7 +119,7 @@ def test_seeds_are_this_processs_own() -> None:
 
 
 def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
-    cache = EntryCache(6 * views.ENTRY)
+    cache = EntryCache(6 * views.ENTRY, parts=1)
     used = Entry(ask(), b"used")
     cache.put(b"used", used)
     for n in range(30):
@@ -127,6 +128,15 @@ def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
     assert cache.get(b"1") is None
     assert cache.get(b"29") is not None
     assert len(cache) <= 6
+
+
+def test_all_parts_of_the_cache_are_in_use() -> None:
+    cache = EntryCache(1_000 * views.ENTRY)
+    for n in range(5_000):
+        digest = xxhash.xxh3_128_digest(n.to_bytes(4, "big"), 7)
+        cache.put(digest, Entry(ask(), digest))
+        assert cache.get(digest) is not None
+    assert 960 <= len(cache) <= 1_000
 
 
 @pytest.mark.parametrize("shape", ["says", "calls", "results", "names", "cites", "chains", "rewritten"])
@@ -165,7 +175,9 @@ def test_what_is_remembered_takes_what_it_is_booked_with(shape: str) -> None:
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    booked = {"chains": chains._last, "rewritten": cache.rewritten}.get(shape, cache)._bytes
+    booked = {"chains": chains._last.bytes, "rewritten": cache.rewritten.bytes}.get(
+        shape, sum(part.bytes for part in cache._parts)
+    )
     assert booked * 2 / 3 < taken < booked * 4 / 3
 
 
