@@ -15,6 +15,7 @@ import pytest
 from app.errors import ConfigInvalid, SummaryFailed
 from app.own import CompactionContext, CompactionPlan, CompactionSplit, CompactionUsage
 from app.own import calling as own_calling
+from app.own import listed as listed_plans
 from app.own.loading import NotLoadable, load, loadable
 from app.request import Outcome
 from app.settings import Policy, Settings
@@ -453,6 +454,21 @@ async def test_bound_thinking_in_what_a_list_keeps_is_taken_out_too() -> None:
     assert outcome.result == "compacted"
     assert [item["role"] for item in sent(outcome)] == ["user", "assistant", "user", "assistant", "user"]
     assert b"thinking" not in outcome.body
+
+
+async def test_what_a_list_keeps_is_not_searched_once_for_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That had taken seconds where a list keeps thousands, and no other request was served meanwhile."""
+
+    class Unsearched(tuple[Any, ...]):
+        def __contains__(self, item: object) -> bool:
+            raise AssertionError("searched")
+
+    monkeypatch.setattr(listed_plans, "tuple", Unsearched, raising=False)
+    talk = Talk(*pieces("anthropic-messages"), form="anthropic-messages", max_tokens=9)
+    go = {"role": "user", "content": "Go."}
+    rules = own(lambda context: [go, *context.messages[5:8], *context.messages[-1:]], thinking_binding="strip")
+    outcome = await House().decide(talk, rules, quirks=["binds_thinking"])
+    assert (outcome.result, len(sent(outcome))) == ("compacted", 5)
 
 
 async def test_instructions_in_mid_history_that_leave_with_a_list_are_repeated() -> None:

@@ -56,6 +56,11 @@ class Plan:
     def cuts(self) -> bool:
         return self.stop > self.start
 
+    @property
+    def given_back(self) -> frozenset[int]:
+        """Items of the view (by position) that the cut takes and `instead` gives back."""
+        return frozenset(own for own in self.instead if isinstance(own, int))
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Checkpoint:

@@ -51,10 +51,11 @@ def removed(context: Context, view: View, plan: Plan) -> tuple[int, list[str]]:
     standing instructions, and a word that the request's other fields want to see."""
     client = context.client
     end = next((origin(piece) for piece in view.pieces[plan.stop :] if origin(piece) >= 0), len(client))
+    given_back = plan.given_back
     kept = {
         origin(piece)
         for at, piece in enumerate(view.pieces)
-        if not plan.start <= at < plan.stop or view.entries[at].facts.stays or at in plan.instead
+        if not plan.start <= at < plan.stop or view.entries[at].facts.stays or at in given_back
     }
     gone = [index for index in range(end) if index not in kept]
     carried = [context.reader.text(client.raws[index]) for index in gone if client.entries[index].facts.carried]

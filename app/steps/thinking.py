@@ -26,10 +26,11 @@ def fit_reasoning(context: Context, view: View, plan: Plan, recorder: Recorder) 
     if not context.quirk(QUIRK):
         return plan
     changed = min([plan.start] * plan.cuts + [place.item for place in plan.clear], default=len(view))
+    given_back = plan.given_back
     kept = [
         at
         for at, entry in enumerate(view.entries)
-        if at >= changed and entry.facts.reasoning and (at in plan.instead or not plan.start <= at < plan.stop)
+        if at >= changed and entry.facts.reasoning and (at in given_back or not plan.start <= at < plan.stop)
     ]
     if not kept:
         return plan
