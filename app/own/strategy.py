@@ -27,7 +27,6 @@ from app.settings import EXTRACTIVE
 from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.steps.keeping import Keeper
 from app.strategies.base import Goal
-from app.strategies.stretch import longest, says_something
 
 REASON = "own_strategy_failed"
 
@@ -89,10 +88,12 @@ class Talk:
     places: list[int] = field(init=False)
     """positions of the messages in the view"""
     _places_of: dict[int, int] = field(init=False)
+    _ground: Ground = field(init=False)
     _summaries: list[Summary] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         asked, view, facts = self.asked, self.view, self.view.facts
+        self._ground = Ground(asked, view)
         self.places = [at for at in range(rules.cut_start(facts), len(facts)) if facts[at].role != "system"]
         messages = [jsonspan.value(view.raws[at]) for at in self.places]
         self._places_of = {id(message): at for message, at in zip(messages, self.places, strict=True)}
@@ -133,7 +134,7 @@ class Talk:
             follows = before is not None and before.opens_turn and not before.note
             if not facts[at].opens_turn or facts[at].note or follows or at > request:
                 continue
-            last = last if _why_not(self.asked, self.view, at) else index[at]
+            last = last if self._ground.why_not(at) else index[at]
             openings.append(last)
         return openings
 
@@ -182,12 +183,12 @@ class Talk:
         return self._planned(name, answer)
 
     def _planned(self, name: str, answer: CompactionPlan) -> tuple[Plan, Summary | None]:
-        view, index, size = self.view, answer.keep_from, len(self.places)
+        index, size = answer.keep_from, len(self.places)
         if not isinstance(index, int) or isinstance(index, bool) or not 0 < index < size:
             told = index if isinstance(index, int) else f"a {type(index).__name__}"
             raise Wrong(f"keep_from is {told}; it must be above 0 and below {size}, the number of messages")
         at = self.places[index]
-        why = _why_not(self.asked, view, at)
+        why = self._ground.why_not(at)
         if why:
             raise Wrong(f"keep_from is {index}, and {why}")
         text = answer.summary
@@ -198,29 +199,41 @@ class Talk:
                 self.context.record_usage(answer.usage)
             except (TypeError, ValueError, OverflowError):
                 raise Wrong(f"its usage, a {type(answer.usage).__name__}, tells no numbers of tokens") from None
-        start, stop = longest(view.facts, at)
         spent = self.spent or Summary("")
-        plan = Plan(name, start, stop, "summary" if text else "")
+        plan = Plan(name, self._ground.first, at, "summary" if text else "")
         summary = Summary((text or "").strip(), spent.input_tokens, spent.output_tokens, spent.cost)
         return plan, summary if text or self.spent else None
 
 
-def _why_not(asked: Context, view: View, at: int) -> str:
-    """Why a plan may not keep the view from here on, "" if it may."""
-    facts = view.facts
-    if facts[at].note:
-        return "that is a note of compactd's own"
-    if not facts[at].opens_turn:
-        return "that is no user's message" + (" but one with tool results" if facts[at].results else "")
-    if at > rules.current_turn(facts):
-        return "that would take away a part of the question that is to be answered"
-    start = rules.cut_start(facts)
-    if any(fact.pinned for fact in facts[start:at]):
-        return "something before it has to stay"
-    if longest(facts, at)[1] != at or start == at:
-        return "the conversation can't be cut there"
-    if not says_something(facts, start, at):
-        return "nothing stands before it but an earlier recap"
-    if asked.quirk("alternating_roles") and not leads(view, Plan("", start, at)):
-        return "that message can't take a recap ahead of its text, as this model needs it"
-    return ""
+class Ground:
+    """Where a plan may keep a view from. What all its turns have in common is looked for once: a strategy is told of each of them."""
+
+    def __init__(self, asked: Context, view: View) -> None:
+        facts = view.facts
+        places = range(rules.cut_start(facts), len(facts))
+        self._asked = asked
+        self._view = view
+        self._request = rules.current_turn(facts)
+        self._allowed = rules.cuts(facts)
+        self.first = next((at for at in places if self._allowed[at]), len(facts))
+        self._pinned = next((at for at in places if facts[at].pinned), len(facts))
+        self._said = next((at for at in places if not facts[at].note and not facts[at].stays), len(facts))
+
+    def why_not(self, at: int) -> str:
+        """Why a plan may not keep the view from here on, "" if it may."""
+        fact = self._view.entries[at].facts
+        if fact.note:
+            return "that is a note of compactd's own"
+        if not fact.opens_turn:
+            return "that is no user's message" + (" but one with tool results" if fact.results else "")
+        if at > self._request:
+            return "that would take away a part of the question that is to be answered"
+        if at > self._pinned:
+            return "something before it has to stay"
+        if at <= self.first or not self._allowed[at]:
+            return "the conversation can't be cut there"
+        if at <= self._said:
+            return "nothing stands before it but an earlier recap"
+        if self._asked.quirk("alternating_roles") and not leads(self._view, Plan("", self.first, at)):
+            return "that message can't take a recap ahead of its text, as this model needs it"
+        return ""
