@@ -7,6 +7,7 @@ handed out, so they are put back where they stood.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,10 +74,13 @@ def _matched(
     mine: Sequence[bytes], theirs: Sequence[bytes], kept: Sequence[int], start: int, stop: int
 ) -> list[int | Note]:
     """For each message of the list the one that it is among those given, in their order, else a new item."""
+    places: dict[bytes, list[int]] = {}
+    for at in range(start, stop):
+        places.setdefault(theirs[at], []).append(at)
     found: list[int | Note] = []
     at = start
     for text, own in zip(mine, kept, strict=True):
-        same = own if at <= own < stop and theirs[own] == text else _next(theirs, text, at, stop)
+        same = own if at <= own < stop and theirs[own] == text else _first(places.get(text, ()), at)
         if same is None:
             found.append(Note(text))
         else:
@@ -85,8 +89,10 @@ def _matched(
     return found
 
 
-def _next(theirs: Sequence[bytes], text: bytes, start: int, stop: int) -> int | None:
-    return next((at for at in range(start, stop) if theirs[at] == text), None)
+def _first(places: Sequence[int], start: int) -> int | None:
+    """The first of these from `start` on."""
+    at = bisect_left(places, start)
+    return places[at] if at < len(places) else None
 
 
 def _with_system(context: Context, middle: Sequence[int | Note], start: int, stop: int) -> list[int | Note]:
