@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import cache
 from pathlib import Path
-from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
+
+from app.core.recent import Recent
 
 UNKNOWN_WINDOW = 128_000  # errs early, never late
 LEAST_WINDOW = 1_024  # a learnt window below this is a misread error text
@@ -76,10 +77,9 @@ class Registry:
         self._globs = [(re.compile(translate(name.lower())), name.lower()) for name in overrides if _is_glob(name)]
         self._warn = warnings
         self._warned: set[str] = set()
-        self._models: dict[str, Model] = {}
-        self._learnt: dict[tuple[str, str, str], int] = {}
-        self._lessons: dict[tuple[str, str], frozenset[str]] = {}
-        self._writing = Lock()
+        self._models: Recent[str, Model] = Recent(BOUND)
+        self._learnt: Recent[tuple[str, str, str], int] = Recent(BOUND)
+        self._lessons: Recent[tuple[str, str], frozenset[str]] = Recent(BOUND)
 
     def lookup(self, model: str, upstream: str = "", tenant: str = "") -> Model:
         """What is known of this name, with the window learnt from this upstream if it is smaller or the only one, and learnt quirks.
@@ -97,17 +97,16 @@ class Registry:
     def learn(self, model: str, upstream: str, window: int, tenant: str = "") -> None:
         """Remember the window (tokens) that an upstream named when it refused a request as too long."""
         if window >= LEAST_WINDOW:
-            self._remember(self._learnt, (model[:LONGEST_NAME], upstream, tenant), window)
+            self._learnt.put((model[:LONGEST_NAME], upstream, tenant), window)
 
     def remember(self, other: Registry) -> None:
-        """Take over what another registry has learnt, as after a change of the configuration."""
-        self._learnt.update(other._learnt)
-        self._lessons.update(other._lessons)
+        """Share what another registry has learnt and will learn, as after a change of the configuration, while its requests end."""
+        self._learnt, self._lessons = other._learnt, other._lessons
 
     def learn_quirk(self, model: str, quirk: str, tenant: str = "") -> None:
         """Remember what a refusal gave away about a model."""
         key = model[:LONGEST_NAME], tenant
-        self._remember(self._lessons, key, self._lessons.get(key, frozenset()) | {quirk})
+        self._lessons.put(key, (self._lessons.get(key) or frozenset()) | {quirk})
 
     def label(self, model: str) -> str:
         """A name for metrics, of a bounded set: the registry's or the configuration's own, or `other`."""
@@ -140,7 +139,7 @@ class Registry:
                 quirks=_merged([*quirks, *override.quirks]),
                 known=found.known or override.context_window is not None,
             )
-        self._remember(self._models, model, found)
+        self._models.put(model, found)
         if not found.known:
             self._warn_once(model)
         return found
@@ -159,12 +158,6 @@ class Registry:
             f"No context window is known for the model {key}: {UNKNOWN_WINDOW:,} tokens are assumed, so it may be "
             f"compacted too early. Add to the configuration: models: {{{key}: {{context_window: …}}}}"
         )
-
-    def _remember(self, store: dict[Any, Any], key: object, value: object) -> None:
-        with self._writing:
-            if len(store) >= BOUND and key not in store:
-                del store[next(iter(store))]
-            store[key] = value
 
 
 @dataclass(frozen=True, slots=True)

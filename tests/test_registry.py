@@ -309,18 +309,24 @@ def test_a_stranger_cannot_fill_the_memory(told: Told) -> None:
         asked.learn_quirk(f"made-up-{number}", "thinks", "t")
     asked.lookup("x" * 1_000_000)
     asked.lookup("x" * 1_000_001)
-    assert (
-        len(asked._models)
-        == len(asked._learnt)
-        == len(asked._lessons)
-        == len(asked._warned)
-        == registry.BOUND
-        == len(told)
-    )
+    for kept in (asked._models, asked._learnt, asked._lessons):
+        assert len(kept._young) + len(kept._old) <= registry.BOUND
+    assert len(asked._warned) == registry.BOUND == len(told)
     assert max(map(len, told)) < 2_000
-    assert max(map(len, asked._models)) == registry.LONGEST_NAME
+    assert max(map(len, asked._models._young)) == registry.LONGEST_NAME
     assert asked.lookup("made-up-2999", "u").context_window == 50_000
     assert asked.lookup("made-up-0", "u").context_window == 128_000
+
+
+def test_what_is_used_is_not_forgotten_for_a_strangers_names(told: Told) -> None:
+    asked = told.registry()
+    asked.learn("local", "vllm", 9_000, "ann")
+    asked.learn_quirk("local", "binds_thinking", "ann")
+    for number in range(3_000):
+        asked.learn(f"made-up-{number}", "vllm", 50_000, "bob")
+        asked.learn_quirk(f"made-up-{number}", "thinks", "bob")
+        found = asked.lookup("local", "vllm", "ann")
+        assert (found.context_window, found.quirks) == (9_000, {"binds_thinking"})
 
 
 def test_two_hosts_of_one_model_leave_the_smaller_window(told: Told) -> None:
