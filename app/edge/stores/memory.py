@@ -59,7 +59,8 @@ class MemoryStore:
                     best = there
         if best is not None:
             self._checkpoints.get((tenant, best.key), ttl=self.options.checkpoint_ttl)
-            self._anchors.get((tenant, best.anchor), ttl=self.options.checkpoint_ttl)
+            filed = self._anchors.get((tenant, best.anchor), ttl=self.options.checkpoint_ttl) or {}
+            filed[best.key] = filed.pop(best.key, None)  # last in the line of those that leave
         return Found(best, quarantined, self._sessions.get((tenant, session)))
 
     async def put_checkpoint(self, tenant: str, checkpoint: StoredCheckpoint) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from app.edge.stores import MemoryStore, StoreOptions
+from app.edge.stores.base import PER_ANCHOR
 from app.records import Archive, Found, Session, SessionChange, StoredCheckpoint, UsageMark
 from tests.contract.test_stores import checkpoint, links
 
@@ -25,6 +26,16 @@ async def test_checkpoints_are_bounded_by_count_and_what_is_used_stays() -> None
         assert (await store.lookup("t", chains[0], "")).checkpoint
     alive = [number for number, chain in enumerate(chains) if (await store.lookup("t", chain, "")).checkpoint]
     assert alive == [0, *range(21, 30)]
+
+
+async def test_of_many_branches_of_one_beginning_what_is_used_stays() -> None:
+    store = MemoryStore()
+    chains = [links(6, name=f"branch {n}", same=4) for n in range(100)]
+    for chain in chains:
+        await store.put_checkpoint("t", checkpoint(chain, 5))
+        assert (await store.lookup("t", chains[0], "")).checkpoint
+    alive = [number for number, chain in enumerate(chains) if (await store.lookup("t", chain, "")).checkpoint]
+    assert alive == [0, *range(100 - PER_ANCHOR + 1, 100)]
 
 
 async def test_checkpoints_and_archives_are_bounded_by_bytes() -> None:
