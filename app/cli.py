@@ -30,6 +30,13 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="Configuration file. Default: config/compactd.yaml, if it is there."),
 ]
+File = Annotated[Path | None, typer.Argument(help="The same as --config.")]
+
+
+def _one(file: Path | None, config: Path | None) -> Path | None:
+    if file is not None and config is not None:
+        _fail([f"Two configuration files, {file} and {config}: name one."])
+    return file or config
 
 
 def _file(config: Path | None) -> str | None:
@@ -59,8 +66,23 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "COMPACTD_CONFIG"}
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"compactd {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _compactd(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Name and version.")
+    ] = False,
+) -> None: ...
+
+
 @cli.command()
 def serve(
+    file: File = None,
     config: Config = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
@@ -71,9 +93,9 @@ def serve(
 
     given: dict[str, object] = {"listen.host": host, "listen.port": port, "listen.workers": workers}
     overrides = {name: value for name, value in given.items() if value is not None}
-    file = _file(config)
+    found = _file(_one(file, config))
     try:
-        run(file, overrides, listening=lambda settings: _greet(settings, file))
+        run(found, overrides, listening=lambda settings: _greet(settings, found))
     except ConfigInvalid as invalid:
         _fail(invalid.faults)
     except OSError as fault:
@@ -98,11 +120,12 @@ def _greet(settings: Settings, file: str | None) -> None:
 
 
 @cli.command()
-def check(config: Config = None) -> None:
+def check(file: File = None, config: Config = None) -> None:
     """Check the configuration: every fault at once, or what it comes to."""
     from app.edge.stores import store_of
     from app.steps.rewriting import MODELLESS
 
+    config = _one(file, config)
     settings = _settings(config, code=True)
     try:
         store_of(settings.store)

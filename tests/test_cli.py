@@ -39,6 +39,7 @@ def run(*words: str, given: bytes | None = None, code: int = 0) -> str:
 
 def test_version() -> None:
     assert run("version").strip() == __version__
+    assert run("--version").strip() == run("-V").strip() == f"compactd {__version__}"
 
 
 def test_help_names_every_command() -> None:
@@ -72,6 +73,14 @@ def test_check_finds_the_file_where_serve_does(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("COMPACTD_CONFIG", str(other))
     assert "policy other" in run("check")
     assert "policy low" in run("check", "--config", "config/compactd.yaml")
+
+
+def test_check_takes_the_file_without_a_word_before_it(tmp_path: Path) -> None:
+    (tmp_path / "low.yaml").write_text(LOW)
+    assert run("check", "low.yaml") == run("check", "--config", "low.yaml")
+    told = run("check", "low.yaml", "--config", "other.yaml", code=1)
+    assert told == "Two configuration files, low.yaml and other.yaml: name one.\n"
+    assert "nosuch.yaml" in run("serve", "nosuch.yaml", code=1)
 
 
 def test_check_tells_all_faults_at_once(tmp_path: Path) -> None:
