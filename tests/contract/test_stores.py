@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from app.edge.stores import Guarded, open_store
+from app.edge.stores import Guarded, StoreOptions, open_store
 from app.edge.stores.base import PAGE
+from app.edge.stores.sealing import Seal
 from app.ports import Store
 from app.records import Archive, Compaction, Found, Session, SessionChange, StoredCheckpoint, UsageMark
 from tests.redis_server import ClusterOfThree, InImage, RedisServer, Replicated
@@ -77,11 +78,11 @@ class Backend:
         self.kind = url.partition("://")[0]
         self._opened: list[Store] = []
 
-    def open(self, **options: Any) -> Store:
+    def open(self, encryption_key: str = "", **options: Any) -> Store:
         if self.kind == "memory" and self._opened:
             return self._opened[0]
         lives = {"session_ttl": 1_000, "checkpoint_ttl": 1_000, "archive_ttl": 1_000, "timeout": 5.0}
-        store = open_store(self.url, **(lives | options))
+        store = open_store(self.url, StoreOptions(seal=Seal.of(encryption_key), **(lives | options)))
         if self.guarded:
             store = Guarded(store, 5.0, Silent())
         self._opened.append(store)
@@ -622,7 +623,7 @@ class TestEncryption:
 def _child(url: str, number: int) -> None:
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            store = open_store(url, timeout=10.0, session_ttl=1_000, checkpoint_ttl=1_000, archive_ttl=1_000)
+            store = open_store(url, StoreOptions(timeout=10.0))
             stack.push_async_callback(store.close)
             await _work(store, number)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 import yaml
 
 from app.core import view
-from app.edge.stores import guarded, memory, open_store, redis
+from app.edge.stores import StoreOptions, guarded, memory, redis
 from app.settings import load
 from app.settings.schema import options
 from app.steps import keeping, replaying, shaping
@@ -71,7 +70,7 @@ def test_its_commands_are_known() -> None:
 
 
 def test_an_embedded_store_fits_its_volume() -> None:
-    bound = inspect.signature(open_store).parameters["max_bytes"].default
+    bound = StoreOptions().max_bytes
     assert f"stops at {bound >> 30} GiB" in PAGE
     kubernetes = ROOT / "deploy/kubernetes"
     sizes = [

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from app.core import jsonspan
 from app.edge import mcp
-from app.edge.stores import open_store
+from app.edge.stores import StoreOptions, open_store
 from app.edge.stores.memory import MemoryStore
 from app.errors import Unreadable
 from app.records import Archive
@@ -144,7 +144,7 @@ async def test_an_address_opens_nothing_else(change: Any) -> None:
 async def test_the_command_serves_the_configured_store(tmp_path: Path) -> None:
     archive, address = archived("anthropic-messages")
     url = f"sqlite:///{tmp_path}/data.db"
-    store = open_store(url, timeout=5, session_ttl=100, checkpoint_ttl=100, archive_ttl=100)
+    store = open_store(url, StoreOptions(timeout=5))
     await store.put_archive(archive)
     await store.close()
     root = Path(__file__).parents[2]

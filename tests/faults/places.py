@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.edge.stores import open_store
+from app.edge.stores import StoreOptions, open_store
 from app.ports import Store
 from tests.redis_server import ClusterOfThree, RedisServer, Replicated
 
@@ -31,8 +31,7 @@ class Place:
     opened: list[Any] = field(default_factory=list)
 
     def open(self) -> Store:
-        lives = {"session_ttl": 1_000, "checkpoint_ttl": 1_000, "archive_ttl": 1_000}
-        store = open_store(self.url, timeout=TIMEOUT, **lives)
+        store = open_store(self.url, StoreOptions(timeout=TIMEOUT))
         self.opened.append(store)
         return store
 

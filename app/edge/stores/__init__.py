@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from app.edge.stores.asking import StoreRecorder
 from app.edge.stores.base import StoreOptions
 from app.edge.stores.guarded import Guarded
@@ -46,31 +43,19 @@ STORES: dict[str, type[MemoryStore] | type[SqliteStore] | type[RedisStore]] = {
 
 def store_of(kept: Kept, timeout: float | None = None) -> Store:
     """The store of a configuration; `timeout` instead of its own. Raises ConfigInvalid."""
-    return open_store(
-        kept.url,
+    options = StoreOptions(
         timeout=timeout or kept.timeout,
         session_ttl=kept.session_ttl,
         checkpoint_ttl=kept.checkpoint_ttl,
         archive_ttl=kept.archive_ttl,
-        encryption_key=kept.secret,
+        seal=Seal.of(kept.secret),
     )
+    return open_store(kept.url, options)
 
 
-def open_store(
-    url: str,
-    *,
-    timeout: float,
-    session_ttl: int,
-    checkpoint_ttl: int,
-    archive_ttl: int,
-    encryption_key: str = "",
-    max_bytes: int = 2 << 30,
-    clock: Callable[[], float] = time.time,
-) -> Store:
-    """The store that `store.url` names; times in seconds, `max_bytes` for the embedded stores. `encryption_key` as in the settings.
-
-    Raises ConfigInvalid for a scheme that is not known and a URL or key that can't be read. Its text never repeats them.
-    """
+def open_store(url: str, options: StoreOptions) -> Store:
+    """The store that `store.url` names. Raises ConfigInvalid for a scheme that is not known and a URL that can't be read. Its text never
+    repeats it."""
     scheme = url.partition("://")[0] if "://" in url else ""
     kind = STORES.get(scheme)
     if kind is None:
@@ -81,19 +66,6 @@ def open_store(
             else "has no scheme"
         )
         raise ConfigInvalid([f"store.url {named}. Use one of {known}."])
-    try:
-        seal = Seal.of(encryption_key)
-    except ValueError as error:
-        raise ConfigInvalid([f"store.encryption_key {error}."]) from None
-    options = StoreOptions(
-        seal=seal,
-        timeout=timeout,
-        session_ttl=session_ttl,
-        checkpoint_ttl=checkpoint_ttl,
-        archive_ttl=archive_ttl,
-        max_bytes=max_bytes,
-        clock=clock,
-    )
     try:
         return kind.from_url(url, options)
     except ValueError as error:

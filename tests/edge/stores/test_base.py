@@ -10,8 +10,6 @@ from app.edge.stores.base import StoreOptions, bounded, cursor_after, cursor_pla
 from app.errors import ConfigInvalid, StoreFailed
 from tests.contract.test_stores import archive
 
-LIVES = {"timeout": 0.25, "session_ttl": 1, "checkpoint_ttl": 1, "archive_ttl": 1}
-
 
 class Sample:
     options = StoreOptions(timeout=0.05)
@@ -91,22 +89,17 @@ def test_on_chain() -> None:
 )
 def test_a_url_that_is_no_store_is_explained_without_being_repeated(url: str, words: str) -> None:
     with pytest.raises(ConfigInvalid, match=words) as caught:
-        open_store(url, **LIVES)
+        open_store(url, StoreOptions())
     assert "secret" not in str(caught.value)
     assert caught.value.faults[0].endswith(".")
 
 
 def test_opening_asks_nobody() -> None:
-    assert isinstance(open_store("redis://nowhere.invalid:1/3", **LIVES), RedisStore)
-    assert isinstance(open_store("rediss://user:pw@nowhere.invalid:1/3", **LIVES), RedisStore)
-    assert isinstance(open_store("redis+sentinel://u:pw@nowhere.invalid:1,b/main/0", **LIVES), RedisStore)
-    assert isinstance(open_store("redis+cluster://u:pw@nowhere.invalid:1,b?ssl=true", **LIVES), RedisStore)
-    assert isinstance(open_store("sqlite:////nowhere/at/all.db", **LIVES), SqliteStore)
-
-
-def test_an_encryption_key_that_is_none_is_told_without_being_repeated() -> None:
-    with pytest.raises(ConfigInvalid, match=r"^store\.encryption_key has a key, number 1, that is no base64\.$"):
-        open_store("memory://", encryption_key="secret!", **LIVES)
+    assert isinstance(open_store("redis://nowhere.invalid:1/3", StoreOptions()), RedisStore)
+    assert isinstance(open_store("rediss://user:pw@nowhere.invalid:1/3", StoreOptions()), RedisStore)
+    assert isinstance(open_store("redis+sentinel://u:pw@nowhere.invalid:1,b/main/0", StoreOptions()), RedisStore)
+    assert isinstance(open_store("redis+cluster://u:pw@nowhere.invalid:1,b?ssl=true", StoreOptions()), RedisStore)
+    assert isinstance(open_store("sqlite:////nowhere/at/all.db", StoreOptions()), SqliteStore)
 
 
 class TestPatience:

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError, ConnectionError, ReadOnlyError
 
-from app.edge.stores import open_store
+from app.edge.stores import StoreOptions, open_store
 from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_servers import Single, call, place
 from app.errors import ConfigInvalid
@@ -58,7 +58,7 @@ class TestUrls:
     )
     def test_a_fault_is_told_without_a_word_of_the_url(self, url: str, fault: str) -> None:
         with pytest.raises(ConfigInvalid, match=fault) as caught:
-            open_store(url, timeout=1, session_ttl=1, checkpoint_ttl=1, archive_ttl=1)
+            open_store(url, StoreOptions())
         assert "secret" not in str(caught.value)
 
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.edge.stores import open_store
+from app.edge.stores import StoreOptions, open_store
 from app.edge.stores.redis_cluster import Cluster
 from app.edge.stores.redis_servers import Single, call
 from app.edge.stores.redis_tls import Tls
@@ -36,7 +36,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def opened(url: str, timeout: float = 5.0) -> Store:
-    return open_store(url, timeout=timeout, **LIVES)
+    return open_store(url, StoreOptions(timeout=timeout, **LIVES))
 
 
 async def fault_of(url: str, patience: float = 5.0) -> str:

@@ -82,7 +82,7 @@ class TestFile:
             ("sqlite:///here/a.db", "here/a.db"),
             (f"sqlite:///{tmp_path}/b%20c.db", "b c.db"),
         ):
-            store = open_store(url, timeout=5.0, session_ttl=9, checkpoint_ttl=9, archive_ttl=9)
+            store = open_store(url, StoreOptions(timeout=5.0))
             await store.ping()
             await store.close()
             assert (tmp_path / where).is_file()
