@@ -246,7 +246,7 @@ def archive_list(
     limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50,
 ) -> None:
     """Archives in the configured store, newest first."""
-    from app.steps.archive import stamp
+    from app.archive import stamp
 
     async def read(store: Any) -> Any:
         return (await store.archives(session, "", limit))[0]
@@ -263,8 +263,8 @@ def archive_show(
     archive_id: Annotated[str, typer.Argument(help="An archive's id, or its address.")], config: Config = None
 ) -> None:
     """One archive as JSON, with everything that was removed before it."""
+    from app.archive import full_document, id_in
     from app.edge.archives import open_archives
-    from app.steps.archive import full_document, id_in
 
     settings = _settings(config)
 

@@ -575,7 +575,7 @@ async def test_racing_replicas_forward_the_same_bytes(monkeypatch: pytest.Monkey
     store = Together(3)
     seconds = iter(range(1_000_000, 2_000_000, 7))
     monkeypatch.setattr(
-        "app.steps.archive.time.time", lambda: float(next(seconds))
+        "app.archive.time.time", lambda: float(next(seconds))
     )  # so that each would name its archive differently
     replicas = [House(store=store) for _ in range(3)]
     talk = Talk.of(10)

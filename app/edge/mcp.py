@@ -18,10 +18,10 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from app import __version__
+from app.archive import Archives, full_document
 from app.core.transcript import Seen, line
 from app.errors import Unreadable
 from app.formats import FORMATS
-from app.steps.archive import Archives, full_document
 
 _ADDRESS = re.compile(r"/compactd/archives/([^/\s]+)/([0-9a-f]+)")
 ITEM_CHARACTERS, ANSWER_CHARACTERS = 8_000, 40_000

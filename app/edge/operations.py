@@ -14,13 +14,13 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from app import __version__
+from app.archive import address_of, full_document
 from app.edge.access import Access
 from app.edge.console import console
 from app.edge.preview import Preview, preview
 from app.errors import StoreFailed, Unreadable
 from app.records import Archive, Compaction, Session
 from app.settings import describe
-from app.steps.archive import address_of, full_document
 
 if TYPE_CHECKING:
     from app.main import App

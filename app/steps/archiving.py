@@ -1,4 +1,5 @@
-"""The archives of what requests lose: named before anything is written, so that a note can say where, and stored once they are.
+"""The archives (`app.archive`) of what requests lose: named before anything is written, so that a note can say where, and stored once
+they are.
 
 A sink may fail, be slow or give out addresses of its own: none of it ever fails a request.
 """
@@ -10,12 +11,12 @@ import math
 import time
 from collections.abc import Sequence
 
+from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
 from app.core import jsonspan
 from app.core.plan import changed_items
 from app.ports import ArchiveSink, Recorder, SharedStore
 from app.records import Archive
 from app.request import Context
-from app.steps.archive import Draft, InStore, draft_archive, draft_of_result, usable
 from app.steps.attempt import Attempt
 from app.steps.shaping import Cut
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import xxhash
 
+from app.archive import Draft
 from app.core.plan import Checkpoint, checkpoint_of
 from app.core.recent import Recent
 from app.core.view import View
@@ -20,7 +21,6 @@ from app.ports import Recorder, SharedStore, Summary
 from app.records import Compaction, Session, SessionChange, StoredCheckpoint
 from app.request import Context, Outcome
 from app.steps import counting
-from app.steps.archive import Draft
 from app.steps.attempt import Attempt
 from app.steps.replaying import Replayer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.archive import Draft
 from app.core import rules
 from app.core.notes import CLEARED_INPUT, CONTINUATION, cleared_result, omitted_note
 from app.core.plan import Clear, Plan, apply, leads
@@ -18,7 +19,6 @@ from app.ports import Recorder
 from app.request import Context
 from app.settings import EXTRACTIVE
 from app.steps import counting
-from app.steps.archive import Draft
 from app.steps.attempt import Attempt, Step
 from app.steps.coverage import coverage, covered_by, removed, settled_depth
 from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen

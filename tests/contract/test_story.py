@@ -17,13 +17,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from app.archive import full_document
 from app.core import jsonspan
 from app.core.notes import is_note
 from app.formats import FORMATS
 from app.formats.reading import open_body
 from app.request import Outcome
 from app.settings import Policy
-from app.steps.archive import full_document
 from app.strategies import STRATEGIES
 from tests.contract.scripts import FIELDS, QUIRKS, WRITERS, Item, few, script
 from tests.story import House, Talk, policy
@@ -166,7 +166,7 @@ def test_all_promises_hold_over_a_conversation(form: str, strategy: str, seed: i
 def test_two_replicas_make_the_same_bytes(form: str, strategy: str, seed: int) -> None:
     """Each from an empty store: nothing depends on the process, the clock only names the archive."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("app.steps.archive.time.time", lambda: 1_700_000_000.0)
+    patch.setattr("app.archive.time.time", lambda: 1_700_000_000.0)
     try:
         clients = [Client(form, seed, strategy) for _ in range(2)]
         for client in clients:

@@ -15,13 +15,13 @@ pytest.importorskip("mcp")
 
 from mcp import Client, StdioServerParameters, stdio_client
 
+from app.archive import draft_archive
 from app.core import jsonspan
 from app.edge import mcp
 from app.edge.stores import StoreOptions, open_store
 from app.edge.stores.memory import MemoryStore
 from app.errors import Unreadable
 from app.records import Archive
-from app.steps.archive import draft_archive
 from tests.edge.talks import Talk
 
 FORMS = ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]

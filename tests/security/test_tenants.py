@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from app.archive import full_document
 from app.edge.stores.memory import MemoryStore
-from app.steps.archive import full_document
 from tests.edge.talks import HISTORY, MODELS, Talk, compacted, texts
 from tests.edge.wire import Answer, Running, compactd, configured, request
 from tests.story import House, policy

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.archive import full_document
 from app.edge.stores.memory import MemoryStore
 from app.errors import SummaryFailed
 from app.ports import Summary, SummaryJob
 from app.records import StoredCheckpoint
 from app.settings import Policy
-from app.steps.archive import full_document
 from tests.story import House, Talk, policy, sent, texts, words
 
 

@@ -667,7 +667,7 @@ async def test_a_checkpoint_never_parts_reasoning_from_what_it_led_to(seed: int)
 
 
 async def _whole(house: House, outcome: Outcome) -> set[int]:
-    from app.steps.archive import full_document
+    from app.archive import full_document
 
     document = await full_document(house.store, await house.archive(outcome))
     return {entry["index"] for entry in document["items"]}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from app.edge.archives.base import Shelves
+from app.archive import InStore, Shelf
 from app.edge.archives.directory import DirectoryArchives
 from app.edge.archives.own import OwnArchives
 from app.edge.archives.s3 import S3Archives
 from app.edge.stores.packing import Packing
 from app.edge.stores.sealing import Seal
 from app.ports import ArchiveSink
-from app.steps.archive import InStore
 
 
-def open_archives(url: str | None, store: Shelves, encryption_key: str = "") -> ArchiveSink:
+def open_archives(url: str | None, store: Shelf, encryption_key: str = "") -> ArchiveSink:
     """The sink for `archive.url`; opens nothing yet. Lists of archives come from the store whatever the sink. The key is the store's."""
     scheme, found, rest = (url or "").partition("://")
     if not url:
@@ -21,6 +20,3 @@ def open_archives(url: str | None, store: Shelves, encryption_key: str = "") -> 
         return OwnArchives(url, store)
     kind: type[DirectoryArchives | S3Archives] = DirectoryArchives if scheme == "file" else S3Archives
     return kind(rest, store, Packing(Seal.of(encryption_key)))
-
-
-__all__ = ["Shelves", "open_archives"]

@@ -10,10 +10,11 @@ import asyncio
 import re
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from app.archive import Shelf
 from app.core import jsonspan
 from app.edge.stores.packing import Packing, about_file
 from app.errors import NotCompactable, StoreFailed, Unreadable
@@ -24,21 +25,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\Z")
 PLAIN, SEALED = ".json", ".json.sealed"
 
 
-class Shelves(Protocol):
-    """The part of the store that sinks use."""
-
-    async def put_archive(self, archive: Archive) -> None: ...
-
-    async def get_archive(self, archive_id: str) -> Archive | None: ...
-
-
 class External:
     """An archive outside the store. Subclasses write and read one text by its name."""
 
     name = ""
     addresses = False
 
-    def __init__(self, store: Shelves, packing: Packing | None = None) -> None:
+    def __init__(self, store: Shelf, packing: Packing | None = None) -> None:
         self._store = store
         self._packing = packing or Packing()
 

@@ -9,7 +9,8 @@ import secrets
 from pathlib import Path
 from urllib.parse import unquote
 
-from app.edge.archives.base import External, Shelves
+from app.archive import Shelf
+from app.edge.archives.base import External
 from app.edge.stores.packing import Packing
 from app.errors import StoreFailed
 
@@ -17,7 +18,7 @@ from app.errors import StoreFailed
 class DirectoryArchives(External):
     name = "file"
 
-    def __init__(self, path: str, store: Shelves, packing: Packing | None = None) -> None:
+    def __init__(self, path: str, store: Shelf, packing: Packing | None = None) -> None:
         """`path` as it stands in a file URL. The directory is made when the first archive comes."""
         super().__init__(store, packing)
         self._directory = Path(unquote(path))

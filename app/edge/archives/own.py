@@ -6,8 +6,8 @@ A string that it returns is where the archive can be read from then on. compactd
 
 from __future__ import annotations
 
+from app.archive import Shelf
 from app.core import jsonspan
-from app.edge.archives.base import Shelves
 from app.own.calling import call
 from app.own.loading import load
 from app.records import Archive
@@ -17,7 +17,7 @@ class OwnArchives:
     name = "own"
     addresses = True
 
-    def __init__(self, function: str, store: Shelves) -> None:
+    def __init__(self, function: str, store: Shelf) -> None:
         """`function` is `package.module:callable`, found at its first use."""
         self._function = function
         self._store = store

@@ -9,7 +9,8 @@ import asyncio
 import os
 from typing import Any
 
-from app.edge.archives.base import External, Shelves
+from app.archive import Shelf
+from app.edge.archives.base import External
 from app.edge.stores.packing import Packing
 from app.errors import StoreFailed
 
@@ -20,7 +21,7 @@ SECONDS = 10
 class S3Archives(External):
     name = "s3"
 
-    def __init__(self, place: str, store: Shelves, packing: Packing | None = None) -> None:
+    def __init__(self, place: str, store: Shelf, packing: Packing | None = None) -> None:
         """`place` is `bucket/prefix`."""
         super().__init__(store, packing)
         self._bucket, _, prefix = place.partition("/")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.archive import full_document
 from app.cli import cli
 from app.compactor import Compactor
 from app.edge.archives import open_archives
@@ -27,7 +28,6 @@ from app.ports import ArchiveSink
 from app.records import Archive
 from app.request import Outcome
 from app.steps import archiving
-from app.steps.archive import full_document
 from tests.edge.wire import compactd, configured, request, until
 from tests.story import BASE, House, Talk, policy, sent, texts, words
 

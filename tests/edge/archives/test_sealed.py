@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.archive import full_document
 from app.cli import cli
 from app.edge.archives import open_archives
 from app.edge.archives.base import External
@@ -21,7 +22,6 @@ from app.edge.stores.memory import MemoryStore
 from app.errors import Unreadable
 from app.ports import ArchiveSink
 from app.records import Archive
-from app.steps.archive import full_document
 from tests.edge.wire import compactd, configured, request
 
 NAME = "compaction_s_20260102T030405Z_1_abcd"

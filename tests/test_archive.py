@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.archive import Draft, address_of, draft_archive, draft_of_result, full_document, id_in, sanitised
 from app.edge.stores.memory import MemoryStore
 from app.records import Archive
-from app.steps.archive import Draft, address_of, draft_archive, draft_of_result, full_document, id_in, sanitised
 from tests.story import BASE, House, Talk, policy, words
 
 CHAIN = [b"1" * 16, b"2" * 16]

@@ -1,4 +1,5 @@
-"""The archive of what a compaction removes: sanitised, linked to the one before, readable by an address that nobody can guess.
+"""What an archive of removed items is: sanitised, linked to the one before, readable by an address that nobody can guess. When one is
+written is `app.steps.archiving`, where to `app.edge.archives`.
 
 The address is part of a note and therefore of a prefix that has to stay byte-stable, so its secret part is derived, not drawn: from
 the tenant's credentials and the conversation itself. Who could compute it already holds all that it protects.
@@ -103,10 +104,14 @@ def stamp(when: float) -> str:
 
 
 class Archives(Protocol):
+    """The part of the store that readers use."""
+
     async def get_archive(self, archive_id: str) -> Archive | None: ...
 
 
 class Shelf(Archives, Protocol):
+    """The part of the store that sinks use."""
+
     async def put_archive(self, archive: Archive) -> None: ...
 
 
