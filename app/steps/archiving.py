@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from app.archive import Draft, InStore, draft_archive, draft_of_result, usable
 from app.core import jsonspan
 from app.core.plan import changed_items
+from app.core.recent import Recent
 from app.ports import ArchiveSink, Recorder, SharedStore
 from app.records import Archive
 from app.request import Context
@@ -36,7 +37,7 @@ class Archivist:
         self._shelf: ArchiveSink = InStore(store) if self._sink.addresses else self._sink
         self._recorder = recorder
         self._base = public_base
-        self._cut: dict[str, float] = {}
+        self._cut: Recent[str, float] = Recent(REMEMBERED)
         """results that were archived, and when one is due that could not be"""
 
     def draft(self, context: Context) -> Draft | None:
@@ -84,11 +85,9 @@ class Archivist:
         if not ask.policy.archive_history or ask.policy.mode == "observe":
             return
         now = time.monotonic()
-        due = [cut for cut in cuts if self._cut.get(f"{ask.tenant} {cut.key}", 0.0) <= now]
-        if len(self._cut) >= REMEMBERED:
-            self._cut.clear()
+        due = [cut for cut in cuts if (self._cut.get(f"{ask.tenant} {cut.key}") or 0.0) <= now]
         for cut in due:
-            self._cut[f"{ask.tenant} {cut.key}"] = now + RETRY_SECONDS
+            self._cut.put(f"{ask.tenant} {cut.key}", now + RETRY_SECONDS)
         if due:
             items = await asyncio.to_thread(_alone, context, due)
             await asyncio.gather(*(self._archive_result(context, *pair) for pair in zip(due, items, strict=True)))
@@ -101,7 +100,7 @@ class Archivist:
             draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
         )
         if await self._put(self._shelf, record) is not None:
-            self._cut[f"{ask.tenant} {cut.key}"] = math.inf
+            self._cut.put(f"{ask.tenant} {cut.key}", math.inf)
 
 
 def _alone(context: Context, cuts: Sequence[Cut]) -> list[bytes]:

@@ -576,10 +576,21 @@ async def test_each_result_is_archived_once_and_tried_again_later(monkeypatch: p
     assert (await down.decide(talk, rules)).body == first.body
     assert broken.tries == 2
     monkeypatch.setattr(archiving, "RETRY_SECONDS", 0)
-    down.compactor._archivist._cut.clear()
     for _ in range(2):
-        await down.decide(talk, rules)
+        await down.decide(talk, rules, tenant="b")
     assert broken.tries == 6
+
+
+async def test_what_comes_with_every_request_is_not_archived_again_for_a_crowd_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archiving, "REMEMBERED", 8)
+    talk, _ = earlier("openai-chat")
+    house, rules = House(), standing(max_tool_result_tokens=200)
+    for number in range(10):
+        await house.decide(talk, rules)
+        await house.decide(talk, rules, tenant=f"t{number}")
+    assert house.witness.archives == [("store", "ok")] * 2 * 11
 
 
 @EVERY_FORM
