@@ -47,19 +47,30 @@ async def take_body(receive: Receive, limit: int, room: Callable[[int], bool] = 
 
 
 class _Decoder(Protocol):
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes, most: int, /) -> bytes:
+        """What this piece unfolds to. Raises TooFar over `most` bytes, one of `_FAULTS` for what is no such coding."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Was that all of it, and nothing behind it?"""
+        ...
+
+
+class TooFar(ValueError):
+    """It unfolds to more than there is room for."""
 
 
 MOST = 8 << 20
 """Bytes that one piece of an answer may unfold to before its copy is given up."""
-_ZSTD_PIECE = 256
+_ZSTD_PIECE = 128
 """Bytes of zstd that are opened at a time: three of them can stand for 128 KiB, and its decoder knows no bound."""
 
 
-def _bounded(out: bytes, whole: bool) -> bytes:
-    """Raises ValueError where there was more."""
-    if not whole or len(out) > MOST:
-        raise ValueError("unfolds too far")
+def _bounded(out: bytes, most: int) -> bytes:
+    """Of a decoder that stops at one byte more than `most`."""
+    if len(out) > most:
+        raise TooFar
     return out
 
 
@@ -67,26 +78,30 @@ class _Brotli:
     def __init__(self) -> None:
         self._inner = brotli.Decompressor()
 
-    def decompress(self, data: bytes) -> bytes:
-        out = bytes(self._inner.process(data, output_buffer_limit=MOST))
-        return _bounded(out, self._inner.can_accept_more_data() or self._inner.is_finished())
+    def decompress(self, data: bytes, most: int) -> bytes:
+        out = self._inner.process(data, output_buffer_limit=most + 1)
+        while len(out) <= most and not (self._inner.can_accept_more_data() or self._inner.is_finished()):
+            out += self._inner.process(b"", output_buffer_limit=most + 1 - len(out))
+        return _bounded(bytes(out), most)
+
+    @property
+    def whole(self) -> bool:
+        return bool(self._inner.is_finished())
 
 
 class _Zstd:
+    whole = True  # its decoder tells no end; what is cut short is no JSON either
+
     def __init__(self) -> None:
         self._inner = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(read_across_frames=True)
 
-    def decompress(self, data: bytes) -> bytes:
+    def decompress(self, data: bytes, most: int) -> bytes:
         out = bytearray()
         for at in range(0, len(data), _ZSTD_PIECE):
             out += self._inner.decompress(data[at : at + _ZSTD_PIECE])
-            if len(out) > MOST:
-                raise ValueError("unfolds too far")
+            if len(out) > most:
+                raise TooFar
         return bytes(out)
-
-
-def _zlib_wrapped(data: bytes) -> bool:
-    return len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
 
 
 class _Deflate:
@@ -96,30 +111,41 @@ class _Deflate:
         self._inner: Any = None
         self._first = b""
 
-    def decompress(self, data: bytes) -> bytes:
+    def decompress(self, data: bytes, most: int) -> bytes:
         if self._inner is None:
             data = self._first + data
             if len(data) < 2:
                 self._first = data
                 return b""
-            self._inner = zlib.decompressobj(15 if _zlib_wrapped(data) else -15)
-        return _bounded(self._inner.decompress(data, MOST), not self._inner.unconsumed_tail)
+            wrapped = data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
+            self._inner = zlib.decompressobj(15 if wrapped else -15)
+        return _bounded(self._inner.decompress(data, most + 1), most)
+
+    @property
+    def whole(self) -> bool:
+        return self._inner is not None and self._inner.eof and not self._inner.unused_data
 
 
 class _Gzip:
-    """Of one member or several."""
+    """Of one member or several; several are not what everybody reads, so they are not `whole`."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(31)
+        self._members = 1
 
-    def decompress(self, data: bytes) -> bytes:
+    def decompress(self, data: bytes, most: int) -> bytes:
         out = b""
         while data:
             if self._inner.eof:
                 self._inner = zlib.decompressobj(31)
-            out = _bounded(out + self._inner.decompress(data, MOST), not self._inner.unconsumed_tail)
+                self._members += 1
+            out = _bounded(out + self._inner.decompress(data, most + 1 - len(out)), most)
             data = self._inner.unused_data
         return out
+
+    @property
+    def whole(self) -> bool:
+        return self._inner.eof and self._members == 1
 
 
 DECODERS: dict[str, Callable[[], _Decoder]] = {
@@ -148,46 +174,15 @@ _FAULTS = (zlib.error, brotli.error, zstandard.ZstdError, ValueError)
 def open_coding(body: bytes, coding: str, limit: int) -> bytes:
     """The body without its content coding. Raises NotCompactable: unknown_coding, bad_coding, too_large (over `limit` bytes)."""
     for name in reversed(codings(coding)):
-        if name not in _OPENERS:
+        if name not in DECODERS:
             raise NotCompactable("unknown_coding")
+        decoder = DECODERS[name]()
         try:
-            body = _OPENERS[name](body, limit + 1)
+            body = decoder.decompress(body, limit)
+        except TooFar:
+            raise NotCompactable("too_large") from None
         except _FAULTS:
             raise NotCompactable("bad_coding") from None
-        if len(body) > limit:
-            raise NotCompactable("too_large")
+        if not decoder.whole:
+            raise NotCompactable("bad_coding")
     return body
-
-
-# Each gives at most `most` bytes, however far the body would unfold.
-
-
-def _gunzip(body: bytes, most: int, wbits: int = 31) -> bytes:
-    opened = zlib.decompressobj(wbits)
-    out = opened.decompress(body, most)
-    if len(out) < most and (not opened.eof or opened.unused_data):
-        raise ValueError("cut short, or more than one")
-    return out
-
-
-def _inflate(body: bytes, most: int) -> bytes:
-    return _gunzip(body, most, 15 if _zlib_wrapped(body) else -15)
-
-
-def _unbrotli(body: bytes, most: int) -> bytes:
-    opened, out = brotli.Decompressor(), b""
-    out = opened.process(body, output_buffer_limit=most)
-    while len(out) < most and not opened.can_accept_more_data():
-        out += opened.process(b"", output_buffer_limit=most - len(out))
-    if len(out) < most and not opened.is_finished():
-        raise ValueError("cut short")
-    return bytes(out)
-
-
-def _unzstd(body: bytes, most: int) -> bytes:
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True).read(most)
-
-
-_OPENERS: dict[str, Callable[[bytes, int], bytes]] = {
-    "gzip": _gunzip, "x-gzip": _gunzip, "deflate": _inflate, "br": _unbrotli, "zstd": _unzstd,
-}  # fmt: skip

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.core import jsonspan
-from app.edge.bodies import codings, decoder_for
+from app.edge.bodies import MOST, codings, decoder_for
 from app.edge.exchange import Exchange
 from app.errors import NotCompactable
 from app.formats import FORMATS
@@ -126,7 +126,7 @@ class EarlyAnswer:
             status = self._status if self._status != 200 else 502
             chunk = self._form.stream_error(status, *_told(b"".join(self._error)))
         elif self._decoder is not None:
-            chunk = self._decoder.decompress(chunk) if chunk else b""
+            chunk = self._decoder.decompress(chunk, MOST) if chunk else b""
             if more and not chunk:
                 return
         await self._send({"type": "http.response.body", "body": chunk, "more_body": more})

@@ -10,7 +10,7 @@ import contextlib
 
 from app.core import jsonspan
 from app.core.sse import ENDS, UsageLines, first_error, usages
-from app.edge.bodies import DECODERS, codings
+from app.edge.bodies import DECODERS, MOST, codings
 from app.errors import NotCompactable
 from app.formats.base import Format, Usage
 
@@ -43,7 +43,7 @@ class Watcher:
             return
         try:
             for decoder in self._decoders:
-                chunk = decoder.decompress(chunk)
+                chunk = decoder.decompress(chunk, MOST)
             self._feed(chunk)
         except Exception:  # whatever it is, the answer goes on
             self._blind = True

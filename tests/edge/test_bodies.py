@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.edge.bodies import ClientGone, open_coding, take_body
+from app.edge.bodies import DECODERS, ClientGone, TooFar, open_coding, take_body
 from app.edge.watcher import TAIL, Watcher
 from app.errors import NotCompactable
 from app.formats import FORMATS
@@ -79,6 +79,31 @@ def test_damaged_bodies_are_refused_or_read_and_nothing_else(coding: str, data: 
     except NotCompactable as refusal:
         reason = refusal.reason
     assert reason in ("", "bad_coding", "too_large")
+
+
+@pytest.mark.parametrize("coding", PACK)
+@settings(deadline=None)
+@given(data=st.binary(max_size=2_000), size=st.integers(1, 400))
+def test_pieces_are_opened_as_the_whole_is(coding: str, data: bytes, size: int) -> None:
+    packed, decoder = PACK[coding](data), DECODERS[coding]()
+    pieces = [packed[at : at + size] for at in range(0, len(packed), size)]
+    assert b"".join(decoder.decompress(piece, 2_000) for piece in pieces) == data
+    assert decoder.whole
+
+
+@pytest.mark.parametrize("coding", PACK)
+def test_a_piece_that_unfolds_too_far_is_given_up(coding: str) -> None:
+    assert DECODERS[coding]().decompress(PACK[coding](bytes(1_000)), 1_000) == bytes(1_000)
+    with pytest.raises(TooFar):
+        DECODERS[coding]().decompress(PACK[coding](bytes(1_000)), 999)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br"])
+def test_a_body_that_is_cut_short_or_has_more_behind_it_is_not_taken(coding: str) -> None:
+    packed = PACK[coding](b"hello")
+    for body in (packed[:-1], packed + packed, b""):
+        with pytest.raises(NotCompactable, match="bad_coding"):
+            open_coding(body, coding, 1_000)
 
 
 def test_raw_deflate_is_read_too() -> None:
