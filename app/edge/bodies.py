@@ -63,6 +63,8 @@ class TooFar(ValueError):
 
 MOST = 8 << 20
 """Bytes that one piece of an answer may unfold to before its copy is given up."""
+_GZIP_PIECE, _MEMBERS = 4 << 10, 10_000
+"""Bytes of gzip that are opened at a time, since finding where a member ends copies what follows it; and how many members there may be."""
 _ZSTD_PIECE = 128
 """Bytes of zstd that are opened at a time: three of them can stand for 128 KiB, and its decoder knows no bound."""
 
@@ -134,14 +136,18 @@ class _Gzip:
         self._members = 1
 
     def decompress(self, data: bytes, most: int) -> bytes:
-        out = b""
-        while data:
-            if self._inner.eof:
-                self._inner = zlib.decompressobj(31)
-                self._members += 1
-            out = _bounded(out + self._inner.decompress(data, most + 1 - len(out)), most)
-            data = self._inner.unused_data
-        return out
+        out = bytearray()
+        for at in range(0, len(data), _GZIP_PIECE):
+            left = data[at : at + _GZIP_PIECE]
+            while left:
+                if self._inner.eof:
+                    self._inner = zlib.decompressobj(31)
+                    self._members += 1
+                out += self._inner.decompress(left, most + 1 - len(out))
+                if len(out) > most or self._members > _MEMBERS:
+                    raise TooFar
+                left = self._inner.unused_data
+        return bytes(out)
 
     @property
     def whole(self) -> bool:

@@ -106,6 +106,14 @@ def test_a_body_that_is_cut_short_or_has_more_behind_it_is_not_taken(coding: str
             open_coding(body, coding, 1_000)
 
 
+def test_only_so_many_gzip_members_are_opened() -> None:
+    """A body of 32 MB of nothing else would have held the event loop for minutes: each end was looked for in all that follows."""
+    nothing = gzip.compress(b"")
+    assert DECODERS["gzip"]().decompress(nothing * 10_000, 100) == b""
+    with pytest.raises(TooFar):
+        DECODERS["gzip"]().decompress(nothing * 10_001, 100)
+
+
 def test_raw_deflate_is_read_too() -> None:
     pack = zlib.compressobj(wbits=-15)
     assert open_coding(pack.compress(b"hello") + pack.flush(), "deflate", 10) == b"hello"
