@@ -20,6 +20,7 @@ from app.settings.environment import variables
 from app.settings.faults import Fault, Origin, explain, origin_of, unknown_key
 from app.settings.layers import Layers
 from app.settings.rules import broken
+from app.settings.salvage import salvaged
 from app.settings.sections import Sections
 from app.settings.settings import Settings
 
@@ -53,19 +54,15 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
 
 
 def _invalid(layers: Layers, reported: set[Loc]) -> list[Fault]:
-    """What pydantic and the rules find. No rule reads a section that has a fault already: it would tell its consequences."""
+    """What pydantic and the rules find. No rule is asked that would tell the consequences of another fault."""
     # pydantic-settings would take some unknown names for arguments of its own (`_env_file`), so these don't get that far
     known = {name: value for name, value in layers.data.items() if name in Settings.model_fields}
     found: list[tuple[Loc, str]] = [((name,), unknown_key((name,))) for name in layers.data if name not in known]
-    unsound = {str(loc[0]) for loc in reported if loc}
     try:
-        sections = Sections.model_validate(known)
+        Sections.model_validate(known)
     except ValidationError as error:
-        invalid = [explain(each) for each in error.errors(include_url=False)]
-        unsound |= {str(loc[0]) for loc, _ in invalid}
-        sections = Sections.model_validate({name: value for name, value in known.items() if name not in unsound})
-        found += invalid
-    found += broken(sections, frozenset(unsound))
+        found += [explain(each) for each in error.errors(include_url=False)]
+    found += broken(*salvaged(known, {*reported, *(loc for loc, _ in found)}))
     return [Fault(origin_of(loc, layers.origins), loc, text) for loc, text in found if loc not in reported]
 
 

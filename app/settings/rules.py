@@ -1,12 +1,12 @@
 """What must hold between sections.
 
-Each rule names the sections that it reads, so that `load` can still check it when another section has faults: everything
-that is wrong is told at once, and nothing is told that only follows from another fault.
+Each rule names the options whose default could break it where their own value had a fault, so that `load` can still ask it when other
+options have faults: everything that is wrong is told at once, and nothing is told that only follows from another fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from urllib.parse import urlsplit
 
 from app.settings.broken import Broken
@@ -18,9 +18,23 @@ from app.settings.values import nearest
 _TAKEN = frozenset({"v1", "v1beta", "models", "compactd", "livez", "readyz", "healthz", "metrics"})
 
 
-def broken(sections: Sections, unsound: frozenset[str] = frozenset()) -> list[Broken]:
-    """All broken rules, but for those that read an unsound section."""
-    return [fault for reads, rule in _RULES if unsound.isdisjoint(reads) for fault in rule(sections)]
+Option = tuple[str, ...]
+"""An option by its keys alone, whichever entry it is in: `("upstreams", "api_key")`; `<name>` stands for the names of the entries."""
+
+
+def broken(sections: Sections, unsound: Collection[Option] = ()) -> list[Broken]:
+    """All broken rules, but for those that an unsound option would break."""
+    return [
+        fault
+        for reads, rule in _RULES
+        if not any(_touches(read, option) for read in reads for option in unsound)
+        for fault in rule(sections)
+    ]
+
+
+def _touches(read: str, option: Option) -> bool:
+    """Is one of them the other, or around it?"""
+    return all(one == other for one, other in zip(read.split("."), option, strict=False))
 
 
 def _upstream_names(sections: Sections) -> Iterator[Broken]:
@@ -111,13 +125,13 @@ def _can_meet(policy: Policy, name: str, sections: Sections) -> bool:
     )
 
 
-_RULES: tuple[tuple[frozenset[str], Callable[[Sections], Iterator[Broken]]], ...] = (
-    (frozenset({"upstreams"}), _upstream_names),
-    (frozenset({"listen", "upstreams"}), _own_address),
-    (frozenset({"policies"}), _policy_names),
-    (frozenset({"policies", "upstreams"}), _known_upstreams),
-    (frozenset({"policies", "upstreams"}), _summary_models),
-    (frozenset({"auth", "listen", "upstreams"}), _client_keys),
-    (frozenset({"auth", "upstreams"}), _clients),
-    (frozenset({"auth", "policies"}), _clients_policies),
+_RULES: tuple[tuple[tuple[str, ...], Callable[[Sections], Iterator[Broken]]], ...] = (
+    ((), _upstream_names),
+    (("listen.host", "listen.port"), _own_address),
+    (("policies.name",), _policy_names),
+    (("upstreams.<name>",), _known_upstreams),
+    (("upstreams.<name>", "upstreams.api_key", "upstreams.headers"), _summary_models),
+    (("auth.keys", "auth.clients.<name>"), _client_keys),
+    (("upstreams.<name>",), _clients),
+    (("policies.name",), _clients_policies),
 )

@@ -105,6 +105,22 @@ def at(loc: Loc) -> Shape | None:
     return found
 
 
+def option(loc: Loc) -> tuple[str, ...]:
+    """The option at this path by its keys alone, whichever entry of a list or mapping it is in: `("policies", 1, "name")` as
+    `("policies", "name")`."""
+    found, keys = shape(Settings), []
+    for part in loc:
+        if found.model:
+            keys.append(str(part))
+            field = found.model.model_fields.get(str(part))
+            if field is None:
+                break
+            found = of(field)
+        elif found.entries is not None:
+            found = shape(found.entries)
+    return tuple(keys)
+
+
 def of(field: FieldInfo) -> Shape:
     """The shape of one field's values."""
     return shape(field.annotation, tuple(field.metadata))

@@ -320,13 +320,6 @@ def test_rules_between_sound_sections_are_told_along_with_other_faults(faults: F
     assert [fault.split(": ")[1] for fault in found] == ["log.level", "policies[1].name"]
 
 
-def test_what_only_follows_from_another_fault_is_not_told(faults: Faults) -> None:
-    text = "upstreams:\n  mine: {base_url: nonsense, formats: [gemini]}\npolicies: [{match: {upstreams: [mine]}}]"
-    assert [fault.split(": ")[1] for fault in faults(text)] == ["upstreams.mine.base_url"]
-    text = _OPEN + "upstreams: {a: {base_url: https://x, formats: [gemini], api_key: k}}\nauth: {keys: ['${NOT_SET}']}"
-    assert [fault.split(": ")[1] for fault in faults(text)] == ["auth.keys[0]"]
-
-
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
