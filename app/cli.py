@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -15,9 +15,9 @@ import typer
 
 from app import __version__
 from app.errors import ConfigInvalid, StoreFailed, Unreadable
-from app.own.loading import install, loadable
+from app.own.loading import install, missing
 from app.ports import Store
-from app.settings import EXTRACTIVE, Policy, Settings, Upstream, describe, load
+from app.settings import EXTRACTIVE, Need, Policy, Settings, Upstream, describe, load
 
 DEFAULT_FILE = Path("config/compactd.yaml")
 cli = typer.Typer(
@@ -52,12 +52,10 @@ def _fail(lines: list[str]) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _settings(config: Path | None, code: bool = False) -> Settings:
-    """`code`: the operator's own code that they name is looked for too."""
+def _settings(config: Path | None, needs: Iterable[Need] = ()) -> Settings:
     file = _file(config)
     try:
-        settings = load(Path(file) if file else None, _environment())
-        return loadable(settings) if code else settings
+        return load(Path(file) if file else None, _environment(), needs=needs)
     except ConfigInvalid as invalid:
         _fail(invalid.faults)
 
@@ -122,15 +120,11 @@ def _greet(settings: Settings, file: str | None) -> None:
 @cli.command()
 def check(file: File = None, config: Config = None) -> None:
     """Check the configuration: every fault at once, or what it comes to."""
-    from app.edge.stores import store_of
+    from app.edge.server import NEEDS
     from app.steps.rewriting import MODELLESS
 
     config = _one(file, config)
-    settings = _settings(config, code=True)
-    try:
-        store_of(settings.store)
-    except ConfigInvalid as invalid:
-        _fail(invalid.faults)
+    settings = _settings(config, NEEDS)
     typer.echo(f"{_file(config) or 'built-in defaults'}: sound")
     apart = settings.listen.workers > 1 and settings.store.url.startswith("memory:")
     typer.echo(f"  store: {describe(settings)['store']['url']}{' (each worker has one of its own)' if apart else ''}")
@@ -180,7 +174,7 @@ def preview(
     from app.edge.preview import preview as told
 
     request = Preview(path=path, body=_read(file), policy=policy)
-    result = asyncio.run(told(_settings(config, code=True), request))
+    result = asyncio.run(told(_settings(config, [missing]), request))
     if "error" in result:
         _fail([result["error"]])
     forwarded = result.pop("body")
@@ -220,7 +214,7 @@ def replay(
     if not bodies:
         _fail([f"{file} is empty."])
     given = [(path or guessed_path(body), body.encode("utf-8", "surrogatepass")) for body in bodies]
-    rows, total = asyncio.run(replay_bodies(_settings(config, code=True), given, policy))
+    rows, total = asyncio.run(replay_bodies(_settings(config, [missing]), given, policy))
     if not rows:
         _fail([total.get("not_looked_at", f"Nothing in {file} asks the model for anything.")])
     if as_json:

@@ -102,6 +102,23 @@ def test_check_tells_all_faults_at_once(tmp_path: Path) -> None:
     assert any("port" in line and "prot" in line for line in lines)
 
 
+def test_check_tells_what_is_not_there_along_with_other_faults(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "log: {level: loud}\n"
+        "store: {url: 'rediss://h:1/0?ssl_ca_certs=/no/such.pem'}\n"
+        "policies:\n"
+        "  - {name: a, mode: maybe, strategy: 'no_such_module:compact'}\n"
+    )
+    told = run("check", str(file), code=1).splitlines()
+    assert [line.removeprefix(str(tmp_path)).partition("; ")[0] for line in told] == [
+        "/bad.yaml:1: log.level: must be debug, info, warning, error or critical",
+        "/bad.yaml:2: store.url: is not a usable rediss:// address: the file of ssl_ca_certs can't be read (No such file or directory).",
+        "/bad.yaml:4: policies[0].mode: must be on, observe or off",
+        "/bad.yaml:4: policies[0].strategy: there is no module no_such_module",
+    ]
+
+
 def test_check_counts_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPACTD_LISTEN__PORT", "seventy")
     assert "COMPACTD_LISTEN__PORT" in run("check", code=1)

@@ -30,11 +30,13 @@ from pydantic import ValidationError
 from app import __version__
 from app.edge import log
 from app.edge.protocol import Protocol, Serving
-from app.edge.stores import store_of
+from app.edge.stores import unusable
 from app.errors import ConfigInvalid
-from app.own.loading import loadable
+from app.own.loading import missing
 from app.settings import Settings, load
 
+NEEDS = (missing, unusable)
+"""What a start takes besides sound settings."""
 SHORT_LIFE, LONGEST_WAIT, MOST_FAILURES = 10.0, 30.0, 5
 """A worker that dies sooner than this (seconds) has failed at its start; the longest wait (seconds) until it is tried again; so many
 failures in a row, with no worker left, and compactd gives up."""
@@ -105,9 +107,7 @@ class Server(uvicorn.Server):
 
 def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:
     """Raises ConfigInvalid with all faults."""
-    settings = loadable(load(Path(file) if file else None, os.environ, overrides))
-    store_of(settings.store)  # connects to nothing yet
-    return settings
+    return load(Path(file) if file else None, os.environ, overrides, NEEDS)
 
 
 def config_for(settings: Settings, app: Any) -> Serving:

@@ -55,7 +55,7 @@ NO_TRACES = NoTraces()
 
 
 def open_traces(options: Options) -> Traces:
-    """The traces that the configuration wants. Raises ImportError without the extra `otel`, which `loadable` has looked for."""
+    """The traces that the configuration wants. Raises ImportError without the extra `otel`, which `missing` has looked for."""
     if not options.enabled:
         return NO_TRACES
     from app.edge.otel import OpenTelemetry

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from app.errors import ConfigInvalid
-from app.settings import Settings
+from app.settings.broken import Broken, Loc
+from app.settings.sections import Sections
 
 
 class NotLoadable(Exception):
@@ -63,21 +63,19 @@ def install(extra: str) -> str:
     return f"pip install 'compactd[{extra}]', in a clone .venv/bin/pip install --editable '.[{extra}]'"
 
 
-def loadable(settings: Settings) -> Settings:
-    """The same settings, once everything that they name was found. Raises ConfigInvalid."""
-    named = [(f"policies[{at}].strategy", policy.strategy) for at, policy in enumerate(settings.policies)]
-    named.append(("archive.url", settings.archive.url or ""))
-    faults = []
-    for option, name in named:
+def missing(sections: Sections) -> Iterator[Broken]:
+    """What the configuration names and is not there: the operator's code, and packages that are optional."""
+    archives = sections.archive.url or ""
+    named: list[tuple[Loc, str]] = [
+        (("policies", at, "strategy"), policy.strategy) for at, policy in enumerate(sections.policies)
+    ]
+    for option, name in [*named, (("archive", "url"), archives)]:
         if ":" in name and "://" not in name:
             try:
                 load(name)
             except NotLoadable as wrong:
-                faults.append(f"{option}: {wrong}")
-    if (settings.archive.url or "").startswith("s3://") and find_spec("obstore") is None:
-        faults.append("archive.url: s3:// needs the obstore package; " + install("s3"))
-    if settings.traces.enabled and not _installed("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk.trace"):
-        faults.append("traces.enabled: needs OpenTelemetry's packages; " + install("otel"))
-    if faults:
-        raise ConfigInvalid(faults)
-    return settings
+                yield Broken(option, str(wrong))
+    if archives.startswith("s3://") and find_spec("obstore") is None:
+        yield Broken(("archive", "url"), "s3:// needs the obstore package; " + install("s3"))
+    if sections.traces.enabled and not _installed("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk.trace"):
+        yield Broken(("traces", "enabled"), "needs OpenTelemetry's packages; " + install("otel"))

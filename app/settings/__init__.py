@@ -5,7 +5,7 @@
 """
 
 from app.settings.describe import describe
-from app.settings.load import load
+from app.settings.load import Need, load
 from app.settings.match import Match
 from app.settings.options import Archive, Client, Listen, Log, Model, Store, Traces, Upstream
 from app.settings.policy import EXTRACTIVE, Policy
@@ -19,6 +19,7 @@ __all__ = [
     "Log",
     "Match",
     "Model",
+    "Need",
     "Policy",
     "Settings",
     "Store",

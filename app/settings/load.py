@@ -6,7 +6,7 @@ note of who set what, and then validated: each section by itself, and after that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.errors import ConfigInvalid
-from app.settings.broken import Loc
+from app.settings.broken import Broken, Loc
 from app.settings.document import Document, read
 from app.settings.environment import variables
 from app.settings.faults import Fault, Origin, explain, origin_of, unknown_key
@@ -25,13 +25,21 @@ from app.settings.sections import Sections
 from app.settings.settings import Settings
 
 _NONE: Mapping[str, object] = MappingProxyType({})
+Need = Callable[[Sections], Iterable[Broken]]
+"""Tells what is not there that sections name: code, packages, files."""
 
 
-def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object] = _NONE) -> Settings:
+def load(
+    path: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, object] = _NONE,
+    needs: Iterable[Need] = (),
+) -> Settings:
     """The settings that a file, an environment and command line options make together.
 
     `path` None: no file, the defaults. `overrides` are command line options by dotted path (`{"listen.port": 9000}`); None as
-    a value means "not given". Raises `ConfigInvalid` with every fault; a file that can't be parsed is a fault by itself.
+    a value means "not given". Raises `ConfigInvalid` with every fault, those of `needs` among them; a file that can't be parsed is a fault
+    by itself.
     """
     file = read(path, environ) if path else Document(origins={(): Origin("settings")})
     if file.faults and not file.data:
@@ -47,14 +55,14 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
         if value is not None:
             layers.put(_nested(option, value), Origin("command line"))
     faults += layers.faults
-    faults += _invalid(layers, reported={fault.loc for fault in faults})
+    faults += _invalid(layers, {fault.loc for fault in faults}, needs)
     if faults:
         raise ConfigInvalid([str(fault) for fault in sorted(faults, key=_by_line)])
     return Settings.model_validate(layers.data)
 
 
-def _invalid(layers: Layers, reported: set[Loc]) -> list[Fault]:
-    """What pydantic and the rules find. No rule is asked that would tell the consequences of another fault."""
+def _invalid(layers: Layers, reported: set[Loc], needs: Iterable[Need]) -> list[Fault]:
+    """What pydantic, the rules and the needs find. None is asked that would tell the consequences of another fault."""
     # pydantic-settings would take some unknown names for arguments of its own (`_env_file`), so these don't get that far
     known = {name: value for name, value in layers.data.items() if name in Settings.model_fields}
     found: list[tuple[Loc, str]] = [((name,), unknown_key((name,))) for name in layers.data if name not in known]
@@ -62,7 +70,9 @@ def _invalid(layers: Layers, reported: set[Loc]) -> list[Fault]:
         Sections.model_validate(known)
     except ValidationError as error:
         found += [explain(each) for each in error.errors(include_url=False)]
-    found += broken(*salvaged(known, {*reported, *(loc for loc, _ in found)}))
+    sections, unsound = salvaged(known, {*reported, *(loc for loc, _ in found)})
+    found += broken(sections, unsound)
+    found += [fault for need in needs for fault in need(sections)]
     return [Fault(origin_of(loc, layers.origins), loc, text) for loc, text in found if loc not in reported]
 
 

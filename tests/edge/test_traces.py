@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from app.edge.traces import NO_TRACES, open_traces
-from app.errors import ConfigInvalid
 from app.own import loading
 from app.settings import Settings, Traces
 from tests.edge.talks import Talk
@@ -66,6 +65,7 @@ def test_traces_without_their_packages_are_a_fault_that_says_what_to_install(mon
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(loading, "find_spec", missing)
-    with pytest.raises(ConfigInvalid, match=r"traces.enabled: .* pip install .compactd\[otel\]"):
-        loading.loadable(settings)
-    assert loading.loadable(Settings())
+    (fault,) = loading.missing(settings)
+    assert fault.loc == ("traces", "enabled")
+    assert "pip install 'compactd[otel]'" in fault.text
+    assert not list(loading.missing(Settings()))

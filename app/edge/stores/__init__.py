@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from app.edge.stores.asking import StoreRecorder
 from app.edge.stores.base import StoreOptions
 from app.edge.stores.guarded import Guarded
@@ -15,6 +17,8 @@ from app.edge.stores.sqlite import SqliteStore
 from app.errors import ConfigInvalid
 from app.ports import Store
 from app.settings import Store as Kept
+from app.settings.broken import Broken
+from app.settings.sections import Sections
 
 __all__ = [
     "STORES",
@@ -26,6 +30,7 @@ __all__ = [
     "StoreRecorder",
     "open_store",
     "store_of",
+    "unusable",
 ]
 
 STORES: dict[str, type[MemoryStore] | type[SqliteStore] | type[RedisStore]] = {
@@ -51,6 +56,14 @@ def store_of(kept: Kept, timeout: float | None = None) -> Store:
         seal=Seal.of(kept.secret),
     )
     return open_store(kept.url, options)
+
+
+def unusable(sections: Sections) -> Iterator[Broken]:
+    """What is wrong with the configuration's store that its settings don't show: files of its URL, say. Connects to nothing."""
+    try:
+        store_of(sections.store)
+    except ConfigInvalid as invalid:
+        yield from (Broken(("store", "url"), fault.removeprefix("store.url ")) for fault in invalid.faults)
 
 
 def open_store(url: str, options: StoreOptions) -> Store:
