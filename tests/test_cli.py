@@ -102,7 +102,8 @@ def test_check_tells_all_faults_at_once(tmp_path: Path) -> None:
     assert any("port" in line and "prot" in line for line in lines)
 
 
-def test_check_tells_what_is_not_there_along_with_other_faults(tmp_path: Path) -> None:
+def test_check_tells_what_is_not_there_along_with_other_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such.pem")
     file = tmp_path / "bad.yaml"
     file.write_text(
         "log: {level: loud}\n"
@@ -116,6 +117,7 @@ def test_check_tells_what_is_not_there_along_with_other_faults(tmp_path: Path) -
         "/bad.yaml:2: store.url: is not a usable rediss:// address: the file of ssl_ca_certs can't be read (No such file or directory).",
         "/bad.yaml:4: policies[0].mode: must be on, observe or off",
         "/bad.yaml:4: policies[0].strategy: there is no module no_such_module",
+        "SSL_CERT_FILE: the file that it names can't be read (No such file or directory)",
     ]
 
 

@@ -31,11 +31,12 @@ from app import __version__
 from app.edge import log
 from app.edge.protocol import Protocol, Serving
 from app.edge.stores import unusable
+from app.edge.upstream.dial import untrusted
 from app.errors import ConfigInvalid
 from app.own.loading import missing
 from app.settings import Settings, load
 
-NEEDS = (missing, unusable)
+NEEDS = (missing, unusable, untrusted)
 """What a start takes besides sound settings."""
 SHORT_LIFE, LONGEST_WAIT, MOST_FAILURES = 10.0, 30.0, 5
 """A worker that dies sooner than this (seconds) has failed at its start; the longest wait (seconds) until it is tried again; so many

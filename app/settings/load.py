@@ -25,8 +25,8 @@ from app.settings.sections import Sections
 from app.settings.settings import Settings
 
 _NONE: Mapping[str, object] = MappingProxyType({})
-Need = Callable[[Sections], Iterable[Broken]]
-"""Tells what is not there that sections name: code, packages, files."""
+Need = Callable[[Sections], Iterable[Broken | Fault]]
+"""Tells what is not there that sections name, or the environment: code, packages, files."""
 
 
 def load(
@@ -72,8 +72,10 @@ def _invalid(layers: Layers, reported: set[Loc], needs: Iterable[Need]) -> list[
         found += [explain(each) for each in error.errors(include_url=False)]
     sections, unsound = salvaged(known, {*reported, *(loc for loc, _ in found)})
     found += broken(sections, unsound)
-    found += [fault for need in needs for fault in need(sections)]
-    return [Fault(origin_of(loc, layers.origins), loc, text) for loc, text in found if loc not in reported]
+    needed = [fault for need in needs for fault in need(sections)]
+    found += [fault for fault in needed if isinstance(fault, Broken)]
+    told = [Fault(origin_of(loc, layers.origins), loc, text) for loc, text in found if loc not in reported]
+    return [*told, *(fault for fault in needed if isinstance(fault, Fault))]
 
 
 def _nested(option: str, value: object) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -18,6 +18,8 @@ import certifi
 import httpx
 
 from app.edge.upstream.routes import Place, Route
+from app.settings.faults import Fault, Origin
+from app.settings.sections import Sections
 
 HEAD_START = 0.25  # seconds one address has before the next is tried beside it; source: RFC 8305, section 5
 MAX_ANSWER = 65536  # bytes of a proxy's answer to CONNECT
@@ -34,6 +36,27 @@ def trusted() -> ssl.SSLContext:
     if not context.cert_store_stats()["x509_ca"] and not (folder and os.listdir(folder)):
         context.load_verify_locations(certifi.where())
     return context
+
+
+def untrusted(sections: Sections) -> Iterator[Fault]:  # noqa: ARG001
+    """What is wrong with the variables that `trusted` goes by. OpenSSL says nothing of it: later no certificate would be trusted, or others
+    than were meant."""
+    if file := os.environ.get("SSL_CERT_FILE"):
+        remedy = "name a file of certificates in PEM, or unset it"
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+        except ssl.SSLError:
+            yield Fault(Origin("SSL_CERT_FILE"), (), f"the file that it names holds no certificate; {remedy}")
+        except OSError as fault:
+            yield Fault(
+                Origin("SSL_CERT_FILE"), (), f"the file that it names can't be read ({fault.strerror}); {remedy}"
+            )
+    for folder in filter(None, os.environ.get("SSL_CERT_DIR", "").split(os.pathsep)):
+        try:
+            os.listdir(folder)
+        except OSError as fault:
+            text = f"a directory that it names can't be read ({fault.strerror}); name one of certificates, or unset it"
+            yield Fault(Origin("SSL_CERT_DIR"), (), text)
 
 
 async def dial(route: Route, protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from app.edge.upstream import Upstream, dial
 from app.edge.upstream.routes import Place
+from app.settings.sections import Sections
 from tests.edge.upstream.peers import Authority, Peer, answers, ask, response, serve
 
 OK = answers(response(b"hi"), response(b"hi"))
@@ -188,6 +189,36 @@ async def test_authority_named_in_the_environment(
     async with serve(OK, authority.server()) as server:
         assert await ask(client, server.url) == (200, b"hi")
     await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("SSL_CERT_FILE", "ca.pem", ""),
+        ("SSL_CERT_FILE", "", ""),
+        ("SSL_CERT_FILE", "none.pem", "the file that it names can't be read (No such file or directory); name a file"),
+        (
+            "SSL_CERT_FILE",
+            "empty.pem",
+            "the file that it names holds no certificate; name a file of certificates in PEM",
+        ),
+        ("SSL_CERT_FILE", "certs", "the file that it names can't be read (Is a directory)"),
+        ("SSL_CERT_DIR", "certs", ""),
+        ("SSL_CERT_DIR", "certs:none", "a directory that it names can't be read (No such file or directory); name one"),
+        ("SSL_CERT_DIR", "ca.pem", "a directory that it names can't be read (Not a directory)"),
+    ],
+)
+def test_certificates_that_the_environment_names_and_are_not_there_are_told(
+    name: str, value: str, fault: str, monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ca.pem").write_text(authority.pem)
+    Path("empty.pem").touch()
+    Path("certs").mkdir()
+    monkeypatch.setenv(name, value)
+    told = [str(one) for one in dial.untrusted(Sections())]
+    assert len(told) == bool(fault)
+    assert all(one.startswith(f"{name}: {fault}") for one in told)
 
 
 def test_machine_without_certificates_gets_certifis(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
