@@ -43,6 +43,7 @@ class App:
         limits, kept = settings.limits, settings.store
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.metrics = Metrics(CollectorRegistry())
+        self.metrics.expect(settings)
         self._recorder = recorder = RequestRecorder(self.metrics, settings.log)
         store = store_of(kept)
         self.traces = open_traces(settings.traces)
@@ -92,6 +93,7 @@ class App:
             wiring.registry.remember(self.relay.wiring.registry)
             self.settings, self.relay.wiring = settings, wiring
             self._recorder.follow(settings.log)
+            self.metrics.expect(settings)
 
     def measure(self) -> None:
         """Bring the gauges up to date that no request does."""

@@ -92,6 +92,8 @@ async def test_changed_settings_are_for_new_requests() -> None:
         asked = request("GET", "/compactd/api/config").replace(b"compactd.test", b"localhost")
         assert (await proxy.ask(asked)).status == 200
         assert list(proxy.app.settings.upstreams) == ["other"]
+        awaited = {"upstream": "other", "code": "upstream_unreachable"}
+        assert proxy.app.metrics.registry.get_sample_value("compactd_upstream_failures_total", awaited) == 0
     assert got == ["1"]
 
 

@@ -18,7 +18,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app import __version__
 from app.formats import FORMATS
 from app.ports import Store
+from app.settings import Settings
 from app.strategies import STRATEGIES
+from app.strategies.fold_rounds import FoldRounds
 
 M = TypeVar("M", Counter, Histogram)
 _TOKENS = (500, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
@@ -40,6 +42,12 @@ EITHER_WAY = "original_too"
 REJECTIONS = ("invalid_request", "binds_thinking", "alternating_roles", EITHER_WAY)
 """Classes of refusal: the quirks that a format learns from one, and all others."""
 LEVELS = ("1", "2")
+SUMMARY_FAILURES = (
+    "empty", "failed", "no_credentials", "no_upstream", "nothing_to_say", "reasoning_only", "refused", "timeout", "too_long",
+    "too_many_links", "tool_call", "truncated", "unreachable", "unreadable", "window_too_small",
+)  # fmt: skip
+"""Besides those that name a status."""
+SINKS, RESULTS = ("store", "file", "s3", "own"), ("ok", "failed")
 STORE_OPS = tuple(name for name in vars(Store) if not name.startswith("_") and name != "close")
 
 
@@ -118,8 +126,9 @@ class Metrics:
         """Put what can be known beforehand at 0."""
         for form in FORMATS:
             self.of(self.overflows, form)
+        for form in (*FORMATS, "none"):
             self.of(self.disconnected, form)
-        for form, strategy, level in product(FORMATS, STRATEGIES, LEVELS):
+        for form, strategy, level in product(FORMATS, (*STRATEGIES, FoldRounds.name), LEVELS):
             self.of(self.compactions, form, strategy, level)
         for form, kind in product(FORMATS, REJECTIONS):
             self.of(self.rejections, form, kind)
@@ -131,8 +140,19 @@ class Metrics:
             self.of(self.store_errors, op)
         for direction in ("input", "output"):
             self.of(self.summary_tokens, direction)
+        for reason in SUMMARY_FAILURES:
+            self.of(self.summary_failures, reason)
+        for sink, result in product(SINKS, RESULTS):
+            self.of(self.archives, sink, result)
         for kind in ("spent_on_summaries", "saved"):
             self.of(self.cost, kind)
+
+    def expect(self, settings: Settings) -> None:
+        """Put what a configuration makes known at 0, too."""
+        for upstream, code in product(settings.upstreams, UPSTREAM_FAILURES):
+            self.of(self.failures, upstream, code)
+        for form, policy, level in product(FORMATS, settings.policies, LEVELS):
+            self.of(self.compactions, form, policy.strategy, level)
 
     def of(self, metric: M, *labels: str) -> M:
         """The metric's child for these labels; remembered, because finding it is most of what counting costs."""

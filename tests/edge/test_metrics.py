@@ -13,11 +13,25 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.edge.metrics import FAULTS, REJECTIONS, SOURCES, STORE_OPS, UPSTREAM_FAILURES, Metrics, status
+from app.edge.metrics import (
+    FAULTS,
+    REJECTIONS,
+    RESULTS,
+    SINKS,
+    SOURCES,
+    STORE_OPS,
+    SUMMARY_FAILURES,
+    UPSTREAM_FAILURES,
+    Metrics,
+    status,
+)
+from app.edge.preview import OFFLINE
 from app.formats import FORMATS
 from app.request import Result
+from app.settings import Settings
 from app.strategies import STRATEGIES
 from app.strategies.fold_rounds import FoldRounds
+from tests.docs.words import summaries
 from tests.edge.talks import Talk
 from tests.edge.wire import compactd, configured, request
 from tests.strict.server import StrictProvider
@@ -116,8 +130,8 @@ def test_the_page_tells_every_label_and_the_values_of_those_that_have_few(metric
     assert told.keys() == set().union(*exposed(metrics).values())
     for label, values in {
         "format": {*FORMATS, "none"}, "outcome": set(get_args(Result)), "level": {"1", "2"}, "stage": {"before", "after"},
-        "class": set(REJECTIONS), "source": set(SOURCES), "op": set(STORE_OPS), "result": {"ok", "failed"},
-        "direction": {"input", "output"}, "code": set(UPSTREAM_FAILURES), "where": set(FAULTS), "sink": {"store", "file", "s3", "own"},
+        "class": set(REJECTIONS), "source": set(SOURCES), "op": set(STORE_OPS), "result": set(RESULTS),
+        "direction": {"input", "output"}, "code": set(UPSTREAM_FAILURES), "where": set(FAULTS), "sink": set(SINKS),
         "kind": {"input", "output", "cache_read", "cache_write", "spent_on_summaries", "saved"},
         "strategy": {*STRATEGIES, FoldRounds.name, "package.module:callable"},
     }.items():  # fmt: skip
@@ -129,9 +143,26 @@ def test_what_is_known_beforehand_stands_at_zero(metrics: Metrics) -> None:
     for name, labels in [
         ("rejections_total", {"format": "gemini", "class": "invalid_request"}), ("store_errors_total", {"op": "lookup"}),
         ("compactions_total", {"format": "gemini", "strategy": "combined", "level": "1"}),
+        ("compactions_total", {"format": "gemini", "strategy": "fold_rounds", "level": "2"}),
         ("overflows_total", {"format": "openai-chat"}), ("estimated_cost_usd_total", {"kind": "spent_on_summaries"}),
+        ("clients_disconnected_total", {"format": "none"}), ("summary_failures_total", {"reason": "timeout"}),
+        *(("archives_total", {"sink": sink, "result": result}) for sink in SINKS for result in RESULTS),
     ]:  # fmt: skip
         assert metrics.registry.get_sample_value(f"compactd_{name}", labels) == 0, name
+
+
+def test_what_a_configuration_makes_known_stands_at_zero(metrics: Metrics) -> None:
+    upstream = {"base_url": "https://x", "formats": ["gemini"]}
+    metrics.expect(Settings(upstreams={"mine": upstream}, policies=[{"strategy": "own.code:compact"}]))
+    for name, labels in [
+        ("upstream_failures_total", {"upstream": "mine", "code": "upstream_unreachable"}),
+        ("compactions_total", {"format": "gemini", "strategy": "own.code:compact", "level": "1"}),
+    ]:
+        assert metrics.registry.get_sample_value(f"compactd_{name}", labels) == 0, name
+
+
+def test_all_reasons_for_no_summary_are_known_beforehand() -> None:
+    assert summaries() == {*SUMMARY_FAILURES, "status_…", OFFLINE}
 
 
 def test_all_places_of_faults_are_known_beforehand() -> None:
