@@ -7,6 +7,7 @@ the tenant's credentials and the conversation itself. Who could compute it alrea
 
 from __future__ import annotations
 
+import hmac
 import re
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ LONG = 400
 _BASE64 = re.compile(rf"[A-Za-z0-9+/_-]{{{LONG},}}={{0,2}}")
 _DATA_URL = re.compile(rf"data:([\w.+/-]{{1,80}})(?:;[\w=.-]{{1,40}})*;base64,({_BASE64.pattern})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+HOLDER_BYTES = 16
 MAX_ADDRESS = 2_000
 """Characters."""
 MAX_LINKS = 1_000
@@ -130,6 +132,25 @@ class InStore:
 
     async def get_archive(self, archive_id: str) -> Archive | None:
         return await self._store.get_archive(archive_id)
+
+
+def holder_of(archive_id: str, capability: str) -> bytes:
+    """Who holds the capability is known by this where the archive can't be opened. It gives nothing of it away, and may lie in the open."""
+    return blake2b(
+        capability.encode(), key=archive_id.encode()[:64], digest_size=HOLDER_BYTES, person=b"compactd-holder"
+    ).digest()
+
+
+async def opened_by(archives: Archives, archive_id: str, capability: str) -> Archive | None:
+    """The archive for who holds its capability; for all others None, as if it were not there. Raises StoreFailed, and Unreadable for who
+    does hold it."""
+    try:
+        archive = await archives.get_archive(archive_id)
+    except Unreadable as fault:
+        if hmac.compare_digest(fault.holder, holder_of(archive_id, capability)):
+            raise
+        return None
+    return archive if archive and hmac.compare_digest(archive.capability.encode(), capability.encode()) else None
 
 
 async def full_document(store: Archives, archive: Archive) -> dict[str, Any]:

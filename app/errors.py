@@ -19,11 +19,13 @@ class StoreFailed(Exception):
 
 
 class Unreadable(Exception):
-    """A stored value that this process can't make sense of; `why` is a short phrase without content ("is damaged")."""
+    """A stored value that this process can't make sense of; `why` is a short phrase without content ("is damaged"). Of an archive, `holder`
+    tells who may hear of it (`archive.holder_of`); b"": nobody."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, holder: bytes = b"") -> None:
         super().__init__(why)
         self.why = why
+        self.holder = holder
 
 
 class SummaryFailed(Exception):

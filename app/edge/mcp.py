@@ -7,7 +7,6 @@ so that reading the past does not fill the window that it was cleared from.
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -18,7 +17,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from app import __version__
-from app.archive import Archives, full_document
+from app.archive import Archives, full_document, opened_by
 from app.core.transcript import Seen, line
 from app.errors import Unreadable
 from app.formats import FORMATS
@@ -84,10 +83,10 @@ async def _messages(archives: Archives, address: str) -> Iterator[tuple[int, str
     """(number, text) of each archived message, oldest first. Raises ToolError."""
     named = _ADDRESS.search(address)
     try:
-        archive = await archives.get_archive(named[1]) if named else None
+        archive = await opened_by(archives, named[1], named[2]) if named else None
     except Unreadable as fault:
         raise ToolError(f"This archive {fault.why}.") from None
-    if archive is None or named is None or not hmac.compare_digest(archive.capability.encode(), named[2].encode()):
+    if archive is None:
         raise ToolError(
             "There is no archive at this address (any more). Give the whole address as the recap or the cleared result has it."
         )

@@ -6,7 +6,6 @@ no archive, no address of one.
 
 from __future__ import annotations
 
-import hmac
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -14,7 +13,7 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from app import __version__
-from app.archive import address_of, full_document
+from app.archive import address_of, full_document, opened_by
 from app.edge.access import Access
 from app.edge.console import console
 from app.edge.preview import Preview, preview
@@ -78,8 +77,8 @@ def operations(app: App) -> Access:
     @api.get("/compactd/archives/{archive_id}/{capability}", tags=["archives"])
     async def read_archive(archive_id: str, capability: str) -> JSONResponse:
         """The whole conversation up to this compaction, by its address."""
-        archive = await app.archives.get_archive(archive_id)
-        if archive is None or not hmac.compare_digest(archive.capability.encode(), capability.encode()):
+        archive = await opened_by(app.archives, archive_id, capability)
+        if archive is None:
             raise HTTPException(404, "There is no archive at this address (any more).")
         return JSONResponse(await full_document(app.archives, archive))
 

@@ -15,7 +15,7 @@ pytest.importorskip("mcp")
 
 from mcp import Client, StdioServerParameters, stdio_client
 
-from app.archive import draft_archive
+from app.archive import draft_archive, holder_of
 from app.core import jsonspan
 from app.edge import mcp
 from app.edge.stores import StoreOptions, open_store
@@ -76,7 +76,8 @@ class Sealed(MemoryStore):
 
     async def get_archive(self, archive_id: str) -> Archive | None:
         if archive_id == self.sealed:
-            raise Unreadable("needs the encryption key old, which is not configured")
+            capability = self._archives.get(archive_id).capability
+            raise Unreadable("needs the encryption key old, which is not configured", holder_of(archive_id, capability))
         return await super().get_archive(archive_id)
 
 

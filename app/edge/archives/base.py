@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from app.archive import Shelf
+from app.archive import HOLDER_BYTES, Shelf, holder_of
 from app.core import jsonspan
 from app.edge.stores.packing import Packing, about_file
 from app.errors import NotCompactable, StoreFailed, Unreadable
@@ -23,6 +23,8 @@ from app.records import Archive
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\Z")
 """Ids that an archive can have: nothing that leads to another folder."""
 PLAIN, SEALED = ".json", ".json.sealed"
+HELD = b"\x03"
+"""What a sealed archive begins with that says first who may read it (`holder_of`), for when its key is not here. Earlier ones don't."""
 
 
 class External:
@@ -41,7 +43,8 @@ class External:
             raise ValueError("this id is no file name")
         text = packed(archive)
         if self._packing.seals:
-            await self._write(archive.id + SEALED, await self._packing.pack_async(text, about_file(archive.id)))
+            sealed = await self._packing.pack_async(text, about_file(archive.id))
+            await self._write(archive.id + SEALED, HELD + holder_of(archive.id, archive.capability) + sealed)
         else:
             await self._write(archive.id + PLAIN, text)
         with suppress(StoreFailed):
@@ -61,11 +64,12 @@ class External:
         return found if found and found.document else None
 
     async def _unsealed(self, archive_id: str, text: bytes) -> bytes:
+        start = 1 + HOLDER_BYTES if text.startswith(HELD) else 0
         try:
-            return await asyncio.to_thread(self._packing.unpack, text, about_file(archive_id))
+            return await asyncio.to_thread(self._packing.unpack, text[start:], about_file(archive_id))
         except Unreadable as fault:
             self._packing.passed_over(fault.why)
-            raise
+            raise Unreadable(fault.why, text[1:start]) from None
 
     async def _write(self, name: str, text: bytes) -> None:
         raise NotImplementedError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.archive import full_document
+from app.archive import HOLDER_BYTES, full_document
 from app.cli import cli
 from app.edge.archives import open_archives
 from app.edge.archives.base import External
@@ -128,6 +128,32 @@ async def test_over_http(url: str) -> None:
                 told = json.loads(answer.body)
                 assert answer.status == status
                 assert told["detail"].startswith(detail) if detail else told == DOCUMENT
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["now", "of an earlier version"])
+async def test_a_stranger_does_not_learn_that_there_is_one_whose_key_is_missing(
+    url: str, opened: Opened, earlier: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await opened(f"old:{OLD}").put(ARCHIVE)
+    if earlier:
+        lying = await opened()._read(f"{NAME}.json.sealed") or b""
+        await opened()._write(f"{NAME}.json.sealed", lying[1 + HOLDER_BYTES :])
+        assert await words_in(opened(f"old:{OLD}")) == DOCUMENT
+    given = configured("http://127.0.0.1:9", admin={"token": "token"}, archive={"url": url}, store={"url": "memory://"})
+    async with compactd(given) as proxy:
+
+        async def asked(path: str, *headers: str) -> tuple[int, bytes]:
+            answer = await proxy.ask(request("GET", path, *headers))
+            return answer.status, answer.body
+
+        unknown = await asked(f"/compactd/archives/no-such/{'c' * 32}")
+        assert unknown[0] == 404
+        assert await asked(f"/compactd/archives/{NAME}/{'d' * 32}") == unknown
+        assert "needs the encryption key old" in caplog.text
+        mine, _ = await asked(f"/compactd/archives/{NAME}/{'c' * 32}")
+        assert mine == (404 if earlier else 503)
+        admins, told = await asked(f"/compactd/api/archives/{NAME}", "authorization: Bearer token")
+        assert (admins, b"sealed with a key that is not here" in told) == (503, True)
 
 
 def test_on_the_command_line(url: str, tmp_path: Path) -> None:
