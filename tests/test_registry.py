@@ -310,10 +310,10 @@ def test_a_stranger_cannot_fill_the_memory(told: Told) -> None:
     asked.lookup("x" * 1_000_000)
     asked.lookup("x" * 1_000_001)
     for kept in (asked._models, asked._learnt, asked._lessons):
-        assert len(kept._young) + len(kept._old) <= registry.BOUND
+        assert len(kept) == registry.BOUND
     assert len(asked._warned) == registry.BOUND == len(told)
     assert max(map(len, told)) < 2_000
-    assert max(map(len, asked._models._young)) == registry.LONGEST_NAME
+    assert max(map(len, asked._models._kept)) == registry.LONGEST_NAME
     assert asked.lookup("made-up-2999", "u").context_window == 50_000
     assert asked.lookup("made-up-0", "u").context_window == 128_000
 
