@@ -6,7 +6,8 @@ for a body and for a client that does not take its answer, and the number of con
 dropped as any proxy may (RFC 9110 section 6.5.1): uvicorn adds them to the headers of a request that is on its way already, where they
 could stand for a credential. And an upgrade that nobody here speaks is passed over (section 7.8): the parser takes the body of such a
 request for the other protocol's first bytes, so the head is read once more without that wish. Java's HttpClient offers `h2c` with the first
-POST of every connection. A client of HTTP/1.0 knows no chunks: its answer ends with the connection (RFC 9112 section 6.3).
+POST of every connection. A client of HTTP/1.0 knows no chunks: its answer ends with the connection (RFC 9112 section 6.3). Requests
+that come ahead of the answers to earlier ones wait; there is room for a few.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ PATIENCE = 10
 """How many times `limits.request_seconds` a client may take for 64 KiB of its answer: while it does, a provider waits too."""
 PUNCTUATION = 4
 """Bytes of a header line besides name and value."""
+PIPELINED = 100
+"""Requests that wait on one connection for the answers to those before them. Whoever sends more gets these answers and is to come again."""
 
 
 def _refusal(status: bytes, text: bytes) -> bytes:
@@ -35,6 +38,7 @@ def _refusal(status: bytes, text: bytes) -> bytes:
     return head % (status, len(text)) + text
 
 
+NO_REQUEST = _refusal(b"400 Bad Request", b"This is no HTTP/1.1 request.")
 TOO_LARGE = _refusal(
     b"431 Request Header Fields Too Large",
     b"The request's line and headers are over `limits.max_header_bytes` of compactd's configuration.",
@@ -56,7 +60,7 @@ class Serving(uvicorn.Config):
 
 
 class Unclear(Exception):
-    """Stops the parser: a head that is too large, or that could be read in two ways."""
+    """Stops the parser: a head that is too large, one that could be read in two ways, or one too many."""
 
 
 class UntilClosed(RequestResponseCycle):
@@ -80,7 +84,9 @@ class Protocol(HttpToolsProtocol):
     config: Serving
 
     _reading_head = False
-    _head = 0  # bytes of a request's line and headers, as far as they have come
+    _loose = 0  # bytes read since a head ended or a piece of a body came: the next head, sizes of chunks and what hangs on them, trailers
+    _too_large = False
+    _deaf = False  # nothing that still comes is a request
     _upgrading = False
     _heard = 0.0  # when the head that is being read began, or a piece of the body came, by the loop's clock
     _stuck: float | None = None  # since when the client takes too little of its answer
@@ -108,9 +114,11 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
             return
         cycle = self.cycle
-        body = cycle is not None and cycle.more_body and not cycle.response_complete and not self.flow.read_paused
-        if (self._reading_head or body or cycle is None) and now - self._heard >= limit * 0.99:
-            if self._reading_head or (body and not cycle.response_started):
+        answering = cycle is not None and not cycle.response_complete
+        head = self._reading_head and not answering  # one that comes before its turn can wait
+        body = answering and cycle.more_body and not self.flow.read_paused
+        if (head or body or cycle is None) and now - self._heard >= limit * 0.99:
+            if head or (body and not cycle.response_started):
                 self.transport.write(TOO_SLOW)
             self.transport.close()
             return
@@ -125,18 +133,31 @@ class Protocol(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
         self._unset_keepalive_if_required()
+        self._loose += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._pass_over(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("This is no HTTP/1.1 request.")
+            self._refuse()
         else:
-            if self._reading_head:
-                self._head += len(data)
-                if self._too_large:
-                    self.send_400_response("")
+            if self._loose > self.config.limits.max_header_bytes:
+                self._too_large = True
+                self._refuse()
+
+    def _refuse(self) -> None:
+        """What came is no request. The sound ones before it are answered first; into an answer that has begun nothing is written."""
+        self._deaf, self._reading_head = True, False
+        last = self.cycle
+        if last is not None and not (last.response_complete or last.more_body):
+            last.keep_alive = False
+        elif not self.transport.is_closing():
+            if last is None or last.response_complete or not (last.response_started or self.pipeline):
+                self.transport.write(TOO_LARGE if self._too_large else NO_REQUEST)
+            self.transport.close()
 
     def _pass_over(self, rest: bytes) -> None:
         """Read the head once more, without the wish for another protocol, and what follows it as what it is."""
@@ -149,14 +170,15 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._reading_head, self._head = True, 0
+        self._reading_head = True
         self._heard = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        self._reading_head = False
-        self._head = len(self.url) + sum(len(name) + len(value) + PUNCTUATION for name, value in self.headers)
+        self._reading_head, self._loose = False, 0
+        head = len(self.url) + sum(len(name) + len(value) + PUNCTUATION for name, value in self.headers)
+        self._too_large = head > self.config.limits.max_header_bytes
         version = self.parser.get_http_version()
-        if self._too_large or not _clear(version, self.headers):
+        if self._too_large or len(self.pipeline) >= PIPELINED or not _clear(version, self.headers):
             raise Unclear  # makes the parser fail, and that is answered
         self._upgrading = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._upgrading:
@@ -167,25 +189,18 @@ class Protocol(HttpToolsProtocol):
             self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        self._heard = self.loop.time()
+        self._heard, self._loose = self.loop.time(), 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._loose = 0
         if not self._upgrading:
             super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        if self.transport.is_closing():
-            return
-        if not self._too_large:
-            super().send_400_response(msg)
-            return
-        self.transport.write(TOO_LARGE)
-        self.transport.close()
-
-    @property
-    def _too_large(self) -> bool:
-        return self._head > self.config.limits.max_header_bytes
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.pipeline:
+            self.flow.pause_reading()
 
 
 def _reset_when_closed(transport: asyncio.Transport, reset: bool) -> None:

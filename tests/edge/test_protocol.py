@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pytest
 
+from app.edge.protocol import PIPELINED
 from tests.edge.upstream.peers import Peer, serve
 from tests.edge.wire import Client, Taken, compactd, configured, request, taken, until
 
@@ -126,6 +127,46 @@ async def test_no_request_is_smuggled_in_a_broken_body() -> None:
     assert echo.got == []
 
 
+async def test_what_is_no_request_waits_for_the_answers_before_it() -> None:
+    """Some clients send a line too much behind a body; nothing of ours may stand in the middle of an answer."""
+    go = asyncio.Event()
+
+    async def provider(peer: Peer) -> None:
+        await taken(peer)
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await go.wait()
+        await peer.send(b"2\r\nay\r\n0\r\n\r\n")
+
+    async with serve(provider) as server, compactd(configured(server.url)) as proxy:
+        together, later = await proxy.connect(), await proxy.connect()
+        await together.send(request("POST", "/v1/chat/completions", body=b"{}") + b"no request\r\n\r\n")
+        await later.send(request("POST", "/v1/chat/completions", body=b"{}"))
+        assert (await later.head()).status == 200
+        await later.send(b"no request\r\n\r\n" + SMUGGLED)
+        await asyncio.sleep(0.05)
+        go.set()
+        assert (await together.answer()).body == b"okay"
+        assert await end(together) == b""
+        assert await end(later) == b"2\r\nok\r\n2\r\nay\r\n0\r\n\r\n"
+    assert len(server.heads) == 2
+
+
+async def test_nothing_is_written_into_an_answer_that_has_begun() -> None:
+    """A body may break while a provider answers already."""
+
+    async def provider(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await asyncio.sleep(10)
+
+    async with serve(provider) as server, compactd(configured(server.url)) as proxy:
+        client = await proxy.connect()
+        await client.send(HEAD + CHUNKED + b"\r\n2\r\nhi\r\n")
+        assert (await client.head()).status == 200
+        await client.send(b"no size\r\n")
+        assert await end(client) == b"2\r\nok\r\n"
+
+
 async def test_what_follows_a_request_is_a_request_of_its_own() -> None:
     """The same bytes for both sides: what is left of a body never becomes a head."""
     echo = Echo()
@@ -212,6 +253,64 @@ async def test_a_stream_for_http_1_0_comes_as_it_is_made_and_breaks_where_it_bre
 
 
 # Slow, and many
+
+
+@pytest.mark.parametrize("tail", [b"0\r\n" + b"a: b\r\n" * 3_000, b"0\r\na: " + b"b" * 20_000, b"2;" + b"b" * 20_000])
+async def test_what_hangs_on_chunks_is_bounded_like_a_head(tail: bytes) -> None:
+    """Trailers and extensions are dropped, but not before they are whole."""
+    echo = Echo()
+    async with serve(echo) as server, compactd(configured(server.url, limits={"max_header_bytes": 8_000})) as proxy:
+        client = await proxy.connect()
+        await client.send(request("POST", "/v1/chat/completions", CHUNKED.decode().strip()), b"2\r\n{}\r\n")
+        for at in range(0, len(tail), 1_000):
+            with suppress(ConnectionError, RuntimeError):  # it is closed by now
+                await client.send(tail[at : at + 1_000])
+                await asyncio.sleep(0.001)
+        assert (await end(client))[:13] in (b"HTTP/1.1 431 ", b"")  # who goes on sending may not hear it
+        sound = b"2;x=y\r\n{}\r\n0\r\nx-a: b\r\n\r\n"
+        assert (await proxy.ask(request("POST", "/v1/files", CHUNKED.decode().strip()) + sound)).body == b"okay"
+    assert [one.body for one in echo.got] == [b"{}"]
+
+
+async def test_few_requests_wait_on_one_connection() -> None:
+    """Each takes a hundred times its own bytes. Those that wait are answered, and the client is to come again with the others."""
+    async with compactd(configured("http://127.0.0.1:9")) as proxy:
+        client = await proxy.connect()
+        await client.send(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 4_000)
+        [protocol] = proxy.server.server_state.connections
+        waiting = []
+        answered = 0
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while (await client.answer()).status == 200:
+                answered += 1
+                waiting.append(len(protocol.pipeline))  # type: ignore[union-attr]
+        assert max(waiting) <= PIPELINED
+        assert answered >= PIPELINED
+        assert not proxy.server.server_state.connections
+
+
+async def test_a_head_behind_a_long_body_is_no_large_head() -> None:
+    echo, body = Echo(), b"x" * 60_000
+    async with serve(echo) as server, compactd(configured(server.url, limits={"max_header_bytes": 8_000})) as proxy:
+        client = await proxy.connect()
+        await client.send(request("POST", "/v1/files", body=body) + b"GET /v1/mod")
+        assert (await client.answer()).body == b"okay"
+        await client.send(b"els HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await client.answer()).body == b"okay"
+
+
+async def test_a_head_that_comes_before_its_turn_may_wait() -> None:
+    async def provider(peer: Peer) -> None:
+        await taken(peer)
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok")
+        await asyncio.sleep(0.6)
+        await peer.send(b"ay")
+
+    async with serve(provider) as server, compactd(configured(server.url, limits={"request_seconds": 0.1})) as proxy:
+        client = await proxy.connect()
+        await client.send(request("POST", "/v1/files", body=b"hi") + b"GET /v1/mod")
+        assert (await client.answer()).body == b"okay"
+        assert (await end(client)).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
