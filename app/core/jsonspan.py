@@ -24,8 +24,14 @@ Edit = tuple[Path, bytes]
 """A place inside a JSON value and the JSON text that shall stand there."""
 Span = tuple[int, int]
 
-_SEPARATORS = re.compile(rb"[ \t\r\n,]*")
-_KEY = re.compile(rb'[ \t\r\n,]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+# Possessive (`*+`): what could go back would remember every step on its way, a hundred bytes for each of the text.
+_SEPARATORS = re.compile(rb"[ \t\r\n,]*+")
+_KEY = re.compile(rb'[ \t\r\n,]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL)
+_STRING = re.compile(rb'"[^"]*+"?')
+_BETWEEN = re.compile(r"[ \t\r\n,:]*+")
+_MARKS = b",[{"
+"""What stands ahead of values: never fewer than those, but for the first."""
+_OTHERS = bytes(byte for byte in range(256) if byte not in _MARKS + b'"')
 _object = msgspec.json.Decoder(dict[str, Raw])
 _array = msgspec.json.Decoder(list[Raw])
 
@@ -48,6 +54,16 @@ def dump(thing: Any, ordered: bool = False) -> bytes:
         return msgspec.json.encode(thing, order="sorted" if ordered else None)
     except (UnicodeEncodeError, msgspec.EncodeError):  # a lone surrogate: only escapes can carry it
         return json.dumps(thing, separators=(",", ":"), sort_keys=ordered).encode()
+
+
+def more_values_than(most: int, raw: bytes) -> bool:
+    """Does a JSON text hold more values? Parsed they would take some thirty times their bytes. True or False for what is no JSON."""
+    if len(raw) <= most or sum(map(raw.count, _MARKS)) <= most:
+        return False
+    # In strings they are none: these go, first what they escape, then all but quotes and marks, so that little is left to go through.
+    text = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS).replace(b'""', b"")
+    # Of two strings one at least has a comma behind it, so there need not be more.
+    return sum(map(_STRING.sub(b"", text, 2 * most + 4).count, _MARKS)) > most
 
 
 def readable(raw: bytes) -> None:
@@ -254,9 +270,8 @@ class _Text:
         return self.skip(at + 1)
 
     def skip(self, position: int) -> int:
-        while self.text[position] in " \t\r\n,:":
-            position += 1
-        return position
+        found = _BETWEEN.match(self.text, position)
+        return found.end() if found else position
 
     def end_of_value(self, position: int) -> int:
         return _scanner.raw_decode(self.text, position)[1]

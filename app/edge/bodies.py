@@ -22,11 +22,11 @@ class ClientGone(Exception):
     """The client closed its connection."""
 
 
-def _always(size: int) -> bool:  # noqa: ARG001
+def always(size: int) -> bool:  # noqa: ARG001
     return True
 
 
-async def take_body(receive: Receive, limit: int, room: Callable[[int], bool] = _always) -> tuple[list[bytes], bool]:
+async def take_body(receive: Receive, limit: int, room: Callable[[int], bool] = always) -> tuple[list[bytes], bool]:
     """The request body in chunks, and whether that is all of it: over `limit` bytes the rest is left to be streamed, and so it is where
     there is no `room` for a chunk of so many bytes."""
     chunks: list[bytes] = []
@@ -163,6 +163,10 @@ DECODERS: dict[str, Callable[[], _Decoder]] = {
 }
 
 
+MOST_CODINGS = 3
+"""One around the other: each may unfold to the whole bound."""
+
+
 def codings(header: str) -> list[str]:
     """The names in a `content-encoding`, without those that change nothing."""
     return [name for part in header.split(",") if (name := part.strip().lower()) not in ("", "identity")]
@@ -179,9 +183,10 @@ _FAULTS = (zlib.error, brotli.error, zstandard.ZstdError, ValueError)
 
 def open_coding(body: bytes, coding: str, limit: int) -> bytes:
     """The body without its content coding. Raises NotCompactable: unknown_coding, bad_coding, too_large (over `limit` bytes)."""
-    for name in reversed(codings(coding)):
-        if name not in DECODERS:
-            raise NotCompactable("unknown_coding")
+    names = codings(coding)
+    if len(names) > MOST_CODINGS or not DECODERS.keys() >= set(names):
+        raise NotCompactable("unknown_coding")
+    for name in reversed(names):
         decoder = DECODERS[name]()
         try:
             body = decoder.decompress(body, limit)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from dataclasses import replace
 
+from app.core import jsonspan
 from app.edge.access import from_own_machine
-from app.edge.bodies import open_coding
+from app.edge.bodies import always, open_coding
 from app.edge.exchange import Exchange, Refused
 from app.edge.headers import credentials, credentials_hash, digest, session_name
 from app.edge.routing import Route, climbs
@@ -20,6 +22,8 @@ from app.settings.values import nearest
 
 _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature", "x-amz-content-sha256"})
 """Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
+VALUES = 10
+"""For each item that a conversation may have, a body may hold so many JSON values: as many as a tool call has."""
 
 
 def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
@@ -82,8 +86,9 @@ def _stranger() -> Refused:
     return Refused(401, "unknown_key", "Send one of compactd's own keys (`auth`) where the provider's key would go.")
 
 
-def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
-    """Look into the body. Raises NotCompactable where there is nothing to look into, Refused for what the client got wrong."""
+def ask_of(exchange: Exchange, route: Route, target: Target, room: Callable[[int], bool] = always) -> Ask:
+    """Look into the body; one that comes compressed needs `room` for so many more bytes. Raises NotCompactable where there is nothing to
+    look into, Refused for what the client got wrong."""
     wiring, scope = exchange.wiring, exchange.scope
     settings, form = wiring.settings, FORMATS[target.format]
     coding, limit = exchange.headers.get("content-encoding", ""), settings.limits.max_body_bytes
@@ -92,6 +97,11 @@ def ask_of(exchange: Exchange, route: Route, target: Target) -> Ask:
     if not _SIGNATURES.isdisjoint(exchange.headers) or exchange.headers.get("authorization", "").startswith("AWS4-"):
         raise NotCompactable("signed")
     body = open_coding(exchange.raw, coding, limit) if coding else exchange.raw
+    if body is not exchange.raw and not room(len(body)):
+        room(-len(body))
+        raise NotCompactable("no_room")
+    if jsonspan.more_values_than(VALUES * settings.limits.max_items, body):
+        raise NotCompactable("too_many_items")
     opened = open_body(form, body)
     name = opened.model or target.model
     upstream = wiring.router.by_model(route, name)

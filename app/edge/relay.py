@@ -131,7 +131,7 @@ class Relay:
         """Let the compactor decide, forward, hand the answer back."""
         began = time.perf_counter()
         try:
-            exchange.ask = ask_of(exchange, route, target)
+            exchange.ask = ask_of(exchange, route, target, partial(self._hold, exchange))
             exchange.record.policy = exchange.ask.policy.name
             async with kept_alive(exchange, target):
                 exchange.forward(await self._compactor.decide(exchange.ask))

@@ -10,7 +10,7 @@ import contextlib
 
 from app.core import jsonspan
 from app.core.sse import ENDS, UsageLines, first_error, usages
-from app.edge.bodies import DECODERS, MOST, codings
+from app.edge.bodies import DECODERS, MOST, MOST_CODINGS, codings
 from app.errors import NotCompactable
 from app.formats.base import Format, Usage
 
@@ -31,7 +31,7 @@ class Watcher:
         self.usage: Usage | None = None
         self._form = form
         names = codings(coding)
-        self._blind = not DECODERS.keys() >= set(names)
+        self._blind = len(names) > MOST_CODINGS or not DECODERS.keys() >= set(names)
         self._decoders = [] if self._blind else [DECODERS[name]() for name in reversed(names)]
         self._lines = UsageLines() if "event-stream" in content_type.lower() else None
         self._start = b""

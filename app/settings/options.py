@@ -227,8 +227,8 @@ class Limits(BaseModel):
     this once decompressed."""
 
     max_held_bytes: Positive = 1073741824
-    """Bytes of request bodies that one worker holds at the same time. While there is no room, requests are passed through without being
-    looked at."""
+    """Bytes of request bodies that one worker holds at the same time; what comes compressed counts opened too. While there is no room,
+    requests are passed through without being looked at."""
 
     max_header_bytes: Positive = 65536
     """Bytes of a request's line and headers together. More is refused."""
@@ -241,7 +241,7 @@ class Limits(BaseModel):
     """Connections of clients that one worker holds. More are refused."""
 
     max_items: Positive = 100000
-    """A conversation of more items is passed through without being looked at."""
+    """A conversation of more items is passed through without being looked at; so is a body of more than ten times as many JSON values."""
 
     max_inflight: Positive = 10000
     """Requests that one worker forwards at the same time. More are refused."""

@@ -7,6 +7,7 @@ byte outside the edited place is the one that was there before. Texts are drawn 
 from __future__ import annotations
 
 import json
+import tracemalloc
 from contextlib import suppress
 from itertools import pairwise
 from random import Random
@@ -120,6 +121,44 @@ def test_the_slow_way_finds_the_same_members(seed: int) -> None:
 def test_the_slow_way_finds_the_same_elements(seed: int) -> None:
     raw = Texts(seed, surrogates=False).array().encode()
     assert jsonspan._scanned_elements(raw, 0, len(raw)) == jsonspan.elements(raw)
+
+
+def values(parsed: Any) -> int:
+    """Arrays and objects, and what stands in them behind a comma."""
+    if not isinstance(parsed, list | dict):
+        return 0
+    inner = parsed if isinstance(parsed, list) else list(parsed.values())
+    return max(1, len(inner)) + sum(map(values, inner))
+
+
+@settings(max_examples=300)
+@given(SEEDS, st.integers(0, 20))
+def test_values_are_counted_without_making_them(seed: int, most: int) -> None:
+    parsed = (texts := Texts(seed)).any()
+    told = values(
+        json.loads(parsed, object_pairs_hook=lambda pairs: {str(at): pair[1] for at, pair in enumerate(pairs)})
+    )
+    assert jsonspan.more_values_than(most, texts.spaced(parsed).encode()) == (told > most)
+
+
+@pytest.mark.parametrize("text", ['"[,{\\"[,{\\\\"', '"\\\\\\"[,{"', "[" + '"a,",' * 9 + '"[,"]', '{"a,": "[,"}'])
+def test_marks_in_strings_are_no_values(text: str) -> None:
+    told = values(json.loads(text))
+    assert [jsonspan.more_values_than(most, text.encode()) for most in (told - 1, told)] == [
+        told > 0,
+        False,
+    ] or not told
+
+
+def test_a_long_key_takes_no_more_than_its_bytes() -> None:
+    """A hundred bytes for each were a gigabyte for a key of ten megabytes."""
+    for inner in (b"a", b"\\n"):
+        raw = b'{"' + inner * 1_000_000 + b'": 1}'
+        tracemalloc.start()
+        assert [*jsonspan.members(raw).values()] == [(len(raw) - 2, len(raw) - 1)]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 10 * len(raw)
 
 
 @settings(max_examples=200)

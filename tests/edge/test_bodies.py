@@ -142,7 +142,12 @@ def test_bomb_takes_no_more_memory_than_the_bound(coding: str) -> None:
 
 @pytest.mark.parametrize(
     ("coding", "reason"),
-    [("compress", "unknown_coding"), ("gzip, aws-chunked", "unknown_coding"), ("gzip", "bad_coding")],
+    [
+        ("compress", "unknown_coding"),
+        ("gzip, aws-chunked", "unknown_coding"),
+        ("gzip, br, gzip, br", "unknown_coding"),
+        ("gzip", "bad_coding"),
+    ],
 )
 def test_coding_that_is_not_ours(coding: str, reason: str) -> None:
     with pytest.raises(NotCompactable, match=reason):

@@ -167,6 +167,7 @@ def test_compressed() -> None:
         (b'{"messages": []}', [("content-encoding", "gzip")], {}, "bad_coding"),
         (b'{"messages": []}', [], {"limits": {"max_body_bytes": 15}}, "too_large"),
         (b'{"messages": [1, 2, 3]}', [], {"limits": {"max_items": 2}}, "too_many_items"),
+        (b'{"messages": [{"content": [' + b"{}," * 50 + b"{}]}]}", [], {"limits": {"max_items": 9}}, "too_many_items"),
         (b'{"messages": []}', [], {"policies": [{"match": {"models": ["x"]}}]}, "no_policy"),
         (b'{"messages": []}', [("authorization", "AWS4-HMAC-SHA256 Credential=a")], {}, "signed"),
         (b'{"messages": []}', [("content-digest", "sha-256=:a:")], {}, "signed"),

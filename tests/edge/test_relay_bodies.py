@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from tests.edge.upstream.peers import Peer, answers, response, serve
-from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, remembering, request, until
+from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, remembering, request, taken, until
 
 CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, mtime=0),
@@ -253,3 +253,28 @@ async def test_bodies_beyond_what_there_is_room_for_pass_unseen() -> None:
         await until(lambda: not proxy.app.relay.inflight)
         assert proxy.app.relay.held == 0
     assert [one.body for one in got] == [half * 2, half, half]
+
+
+async def test_what_a_compressed_body_unfolds_to_is_held_too() -> None:
+    """A few hundred bytes that stand for 60,000, for as long as the answer takes."""
+    body = gzip.compress(json.dumps({"messages": [{"role": "user", "content": "x" * 60_000}]}).encode())
+    data = request("POST", PATHS["openai-chat"], "content-encoding: gzip", body=body)
+    go = asyncio.Event()
+
+    async def provider(peer: Peer) -> None:
+        await taken(peer)
+        await go.wait()
+        await peer.send(response(b"{}"))
+
+    async with serve(provider) as server, compactd(configured(server.url, limits={"max_held_bytes": 100_000})) as proxy:
+        first, second = await proxy.connect(), await proxy.connect()
+        await first.send(data)
+        await until(lambda: proxy.app.relay.held > 60_000)
+        await second.send(data)
+        await until(lambda: len(server.heads) == 2)
+        assert proxy.app.relay.held < 100_000
+        go.set()
+        assert (await first.answer()).told == ("passed", "below_threshold")
+        assert (await second.answer()).told == ("passed", "no_room")
+        await until(lambda: not proxy.app.relay.inflight)
+        assert proxy.app.relay.held == 0
