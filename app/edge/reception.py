@@ -14,8 +14,8 @@ from app.edge.headers import credentials, credentials_hash, digest, session_name
 from app.edge.routing import Route, climbs
 from app.errors import NotCompactable
 from app.formats import FORMATS
-from app.formats.base import Target
-from app.formats.reading import open_body
+from app.formats.base import Format, Target
+from app.formats.reading import Opened, model_in, open_body
 from app.request import Ask
 from app.settings import Client, Policy
 from app.settings.values import nearest
@@ -86,12 +86,45 @@ def _stranger() -> Refused:
     return Refused(401, "unknown_key", "Send one of compactd's own keys (`auth`) where the provider's key would go.")
 
 
-def ask_of(exchange: Exchange, route: Route, target: Target, room: Callable[[int], bool] = always) -> Ask:
-    """Look into the body; one that comes compressed needs `room` for so many more bytes. Raises NotCompactable where there is nothing to
-    look into, Refused for what the client got wrong."""
-    wiring, scope = exchange.wiring, exchange.scope
-    settings, form = wiring.settings, FORMATS[target.format]
-    coding, limit = exchange.headers.get("content-encoding", ""), settings.limits.max_body_bytes
+def direct_unread(exchange: Exchange, route: Route, target: Target, too_large: bool) -> None:
+    """Say who is asked where the body is passed on as it comes. Refused where only a model in it could tell: it brings a key that is meant
+    for one provider."""
+    if not exchange.wiring.router.needs_model(route):
+        _direct(exchange, route, target.model)
+    elif too_large:
+        raise Refused(
+            413, "body_too_large", "Its model decides where this request goes, and it is over `limits.max_body_bytes`: put the upstream's "
+            "name first in the path.",
+        )  # fmt: skip
+    else:
+        raise Refused(503, "no_room", "compactd is at `limits.max_held_bytes`; try again later.")
+
+
+def _direct(exchange: Exchange, route: Route, model: str) -> str:
+    """The upstream that this model is asked at."""
+    wiring = exchange.wiring
+    upstream = wiring.router.by_model(route, model)
+    if upstream != route.upstream:
+        exchange.route = replace(route, upstream=upstream)
+    exchange.record.upstream = upstream
+    if model:
+        exchange.record.model = wiring.registry.label(model)
+    return upstream
+
+
+def _model_of(exchange: Exchange) -> str:
+    """Of a body that can't be looked into otherwise."""
+    try:
+        limit = exchange.wiring.settings.limits.max_body_bytes
+        return model_in(open_coding(exchange.raw, exchange.headers.get("content-encoding", ""), limit))
+    except NotCompactable:
+        return ""
+
+
+def _opened(exchange: Exchange, form: Format, room: Callable[[int], bool]) -> Opened:
+    """Raises NotCompactable."""
+    limits = exchange.wiring.settings.limits
+    coding, limit = exchange.headers.get("content-encoding", ""), limits.max_body_bytes
     if len(exchange.raw) > limit:
         raise NotCompactable("too_large")
     if not _SIGNATURES.isdisjoint(exchange.headers) or exchange.headers.get("authorization", "").startswith("AWS4-"):
@@ -100,21 +133,30 @@ def ask_of(exchange: Exchange, route: Route, target: Target, room: Callable[[int
     if body is not exchange.raw and not room(len(body)):
         room(-len(body))
         raise NotCompactable("no_room")
-    if jsonspan.more_values_than(VALUES * settings.limits.max_items, body):
+    if jsonspan.more_values_than(VALUES * limits.max_items, body):
         raise NotCompactable("too_many_items")
     opened = open_body(form, body)
+    if len(opened.raws) > limits.max_items:
+        raise NotCompactable("too_many_items")
+    return opened
+
+
+def ask_of(exchange: Exchange, route: Route, target: Target, room: Callable[[int], bool] = always) -> Ask:
+    """Look into the body; one that comes compressed needs `room` for so many more bytes. Raises NotCompactable where there is nothing to
+    look into, Refused for what the client got wrong."""
+    wiring, scope = exchange.wiring, exchange.scope
+    settings, form = wiring.settings, FORMATS[target.format]
+    try:
+        opened = _opened(exchange, form, room)
+    except NotCompactable:
+        _direct(exchange, route, _model_of(exchange) or target.model)
+        raise
     name = opened.model or target.model
-    upstream = wiring.router.by_model(route, name)
-    if upstream != route.upstream:
-        exchange.route = replace(route, upstream=upstream)
-    exchange.record.upstream = upstream
-    exchange.record.model = wiring.registry.label(name)
+    upstream = _direct(exchange, route, name)
     authenticate(exchange, upstream)
     policy = _policy(exchange, name, form.name, upstream)
     if policy is None:
         raise NotCompactable("no_policy")
-    if len(opened.raws) > settings.limits.max_items:
-        raise NotCompactable("too_many_items")
     tenant = credentials_hash(exchange.headers, scope["query_string"])
     model = wiring.registry.lookup(name, upstream, tenant)
     quirks = settings.upstreams[upstream].quirks

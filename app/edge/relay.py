@@ -23,7 +23,7 @@ from app.edge.forwarding import ask_upstream, upstream_failure
 from app.edge.headers import Headers, response_headers
 from app.edge.keepalive import kept_alive
 from app.edge.metrics import UPSTREAM_FAILURES
-from app.edge.reception import admit, ask_of, authenticate, recognised
+from app.edge.reception import admit, ask_of, authenticate, direct_unread, recognised
 from app.edge.record import RequestRecorder
 from app.edge.routing import Route
 from app.edge.second_chance import SecondChance
@@ -114,7 +114,8 @@ class Relay:
         chunks, whole = await take_body(exchange.receive, limit, partial(self._hold, exchange))
         if not whole:
             exchange.record.reason = "too_large" if exchange.held > limit else "no_room"
-            await self._stream_through(exchange, route, chunks)
+            direct_unread(exchange, route, route.target, exchange.held > limit)
+            await self._stream_through(exchange, exchange.route, chunks)
             return
         exchange.raw = exchange.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         exchange.length = len(exchange.raw)

@@ -130,3 +130,10 @@ class Router:
             if route.target.format in upstream.formats and upstream.claims(model):
                 return name
         return route.upstream
+
+    def needs_model(self, route: Route) -> bool:
+        """Could the model in the body choose another upstream than the path does?"""
+        if route.named or route.target is None or route.target.model:
+            return False
+        form = route.target.format
+        return any(form in upstream.formats and name != route.upstream for name, upstream in self._globbed)

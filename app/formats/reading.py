@@ -93,6 +93,18 @@ def open_body(form: Format, body: bytes) -> Opened:
     return Opened(body, [] if isinstance(history, str) else history, Fields(found))
 
 
+def model_in(body: bytes) -> str:
+    """The model that a body names whose history can't be read, "" if none can be seen."""
+    try:
+        named = _named.decode(body).model
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return Opened(body, [], Fields({} if named is UNSET else {"model": named})).model
+
+
+_named: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Named", [("model", Raw, UNSET)]))
+
+
 def _open_slowly(form: Format, body: bytes) -> Opened:
     spans = jsonspan.members(body)
     if form.history not in spans:

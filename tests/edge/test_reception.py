@@ -10,7 +10,7 @@ import pytest
 
 from app.edge.exchange import Exchange, Refused, Wiring
 from app.edge.headers import Headers, digest
-from app.edge.reception import admit, ask_of, authenticate
+from app.edge.reception import admit, ask_of, authenticate, direct_unread
 from app.edge.record import Record
 from app.edge.routing import Router
 from app.errors import NotCompactable
@@ -179,6 +179,54 @@ def test_what_is_not_looked_into(
 ) -> None:
     with pytest.raises(NotCompactable, match=reason):
         asked("/v1/chat/completions", body, *headers, **sections)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "sections"),
+    [
+        ("/v1/chat/completions", b'{"model": "some-1"}', [], {}),
+        ("/v1/chat/completions", b'{"model": "some-1", "messages": null}', [], {}),
+        ("/v1/chat/completions", b'{"messages": [], "model": "some-1"}', [("content-digest", "a")], {}),
+        ("/v1/chat/completions", b'{"messages": [], "model": "some-1"}', [], {"limits": {"max_body_bytes": 9}}),
+        ("/v1/chat/completions", b'{"messages": [1, 2], "model": "some-1"}', [], {"limits": {"max_items": 1}}),
+        ("/v1/chat/completions", gzip.compress(b'{"model": "some-1"}', mtime=0), [("content-encoding", "gzip")], {}),
+        ("/openai/deployments/some-1/chat/completions", b"no json", [], {}),
+    ],
+)
+def test_the_model_decides_who_is_asked_though_the_body_is_not_looked_into(
+    path: str, body: bytes, headers: list[tuple[str, str]], sections: dict[str, Any]
+) -> None:
+    """Its key is meant for that provider: a request of the Responses API needs no history at all."""
+    found = exchange(path, body, *headers, **sections)
+    assert found.route is not None
+    assert found.route.target is not None
+    with pytest.raises(NotCompactable):
+        ask_of(found, found.route, found.route.target)
+    assert (found.route.upstream, found.record.upstream) == ("some", "some")
+
+
+def test_no_key_goes_to_a_provider_by_guess() -> None:
+    """Of a body that is passed on as it comes, nobody sees the model."""
+    for path, upstream in (
+        ("/v1/messages", "all"),
+        ("/v1/responses", "all"),
+        ("/all/v1/chat/completions", "all"),
+        ("/some/v1/chat/completions", "some"),
+        ("/openai/deployments/some-1/chat/completions", "some"),
+        ("/openai/deployments/gpt-4o/chat/completions", "all"),
+    ):
+        found = exchange(path)
+        assert found.route is not None
+        assert found.route.target is not None
+        direct_unread(found, found.route, found.route.target, True)
+        assert (found.route.upstream, found.record.upstream) == (upstream, upstream)
+    found = exchange("/v1/chat/completions")
+    assert found.route is not None
+    assert found.route.target is not None
+    for too_large, told in ((True, (413, "body_too_large")), (False, (503, "no_room"))):
+        with pytest.raises(Refused) as refused:
+            direct_unread(found, found.route, found.route.target, too_large)
+        assert (refused.value.status, refused.value.code) == told
 
 
 def test_admission() -> None:

@@ -14,6 +14,7 @@ import brotli
 import pytest
 import zstandard
 
+from app.settings import Settings
 from tests.edge.upstream.peers import Peer, answers, response, serve
 from tests.edge.wire import PATHS, Taken, chunks, compactd, configured, remembering, request, taken, until
 
@@ -278,3 +279,20 @@ async def test_what_a_compressed_body_unfolds_to_is_held_too() -> None:
         assert (await second.answer()).told == ("passed", "no_room")
         await until(lambda: not proxy.app.relay.inflight)
         assert proxy.app.relay.held == 0
+
+
+async def test_a_body_that_is_too_large_to_be_seen_goes_to_nobody_by_guess() -> None:
+    async with remembering() as (url, got), remembering() as (other, theirs):
+        upstreams = {
+            "one": {"base_url": url, "formats": ["openai-chat"]},
+            "other": {"base_url": other, "formats": ["openai-chat"], "models": ["other-*"]},
+        }
+        settings = Settings(upstreams=upstreams, store={"url": "memory://"}, limits={"max_body_bytes": 50_000})
+        body = b'{"messages": [], "x": "' + b"x" * 200_000 + b'", "model": "other-1"}'
+        async with compactd(settings) as proxy:
+            refused = await proxy.ask(request("POST", "/v1/chat/completions", body=body))
+            assert (refused.status, json.loads(refused.body)["error"]["code"]) == (413, "body_too_large")
+            named = await proxy.ask(request("POST", "/other/v1/chat/completions", body=body))
+            assert (named.status, named.told) == (200, ("passed", "too_large"))
+    assert got == []
+    assert [one.body for one in theirs] == [body]

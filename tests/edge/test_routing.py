@@ -166,6 +166,26 @@ def test_a_models_glob_wins_over_the_format_but_not_over_a_name(path: str, model
 
 
 @pytest.mark.parametrize(
+    ("path", "needed"),
+    [
+        ("/v1/chat/completions", True),
+        ("/v1/responses", False),
+        ("/v1/messages", False),
+        ("/v1/models", False),
+        ("/openai/v1/chat/completions", False),
+        ("/fireworks/v1/chat/completions", False),
+        ("/openai/deployments/gpt-4o/chat/completions", False),
+    ],
+)
+def test_where_only_the_model_in_a_body_can_tell(path: str, needed: bool) -> None:
+    routes = router(THREE, FIREWORKS)
+    assert routes.needs_model(routes.route(path.encode(), False)) is needed
+    assert not router(THREE).needs_model(router(THREE).route(path.encode(), False))
+    alone = router(FIREWORKS)
+    assert not alone.needs_model(alone.route(path.encode(), False))
+
+
+@pytest.mark.parametrize(
     "path", ["/%FF/v1", "/\xe4", "//", "/..", "/v1/%2e%2e/messages", "no-slash", "*", "", "/anthropic//v1/messages"]
 )
 def test_odd_paths_go_somewhere(path: str) -> None:

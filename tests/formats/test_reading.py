@@ -13,7 +13,7 @@ from app.core import tokens
 from app.core.view import Clearing, Edited, Entry, EntryCache, raw_bytes
 from app.errors import NotCompactable
 from app.formats import FORMATS
-from app.formats.reading import Reader, fingerprint, open_body
+from app.formats.reading import Reader, fingerprint, model_in, open_body
 
 CHAT, MESSAGES = FORMATS["openai-chat"], FORMATS["anthropic-messages"]
 FORMS = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
@@ -197,3 +197,20 @@ def test_the_model_that_a_body_names_can_be_written_down(named: str, model: str)
     body = b'{"model": %b, "messages": []}' % named.encode()
     assert open_body(FORMATS["openai-chat"], body).model == model
     assert open_body(FORMATS["openai-chat"], b'{"messages": []}').model == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (b'{"input": null, "prompt": {"model": "x"}, "model": "fw-1"}', "fw-1"),
+        (b'{"model": "a\\ud800b"}', ""),
+        (b'{"messages": [' + b"{}," * 9 + b'{}], "model": "m"}', "m"),
+        (b'{"model": 7}', ""),
+        (b"{}", ""),
+        (b"[]", ""),
+        (b'{"model": "m"', ""),
+        (b"", ""),
+    ],
+)
+def test_a_model_is_seen_though_the_history_is_not(body: bytes, model: str) -> None:
+    assert model_in(body) == model
