@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -123,10 +123,13 @@ class Relay:
         await exchange.client.during(self._conversation(exchange, route, route.target))
 
     def _hold(self, exchange: Exchange, size: int) -> bool:
-        """Count what is taken into memory; False where that is more than there is room for."""
+        """Count what is taken into memory; False where that is more than there is room for. A request that takes its time has half of it:
+        the slowest are seen last."""
         exchange.held += size
         self.held += size
-        return self.held <= exchange.wiring.settings.limits.max_held_bytes
+        limits = exchange.wiring.settings.limits
+        slow = time.perf_counter() - exchange.record.began > limits.request_seconds
+        return self.held <= limits.max_held_bytes // (2 if slow else 1)
 
     async def _conversation(self, exchange: Exchange, route: Route, target: Target) -> None:
         """Let the compactor decide, forward, hand the answer back."""
@@ -161,7 +164,7 @@ class Relay:
         told = headers.get("content-length", "")
         exchange.length = int(told) if told.isdigit() else None
         if taken or exchange.length or "transfer-encoding" in headers:
-            exchange.body = _rest_of_body(exchange, taken)
+            exchange.body = _rest_of_body(exchange, taken, partial(self._hold, exchange))
         else:
             exchange.client.body_complete()
         await exchange.client.during(self._ask_and_relay(exchange))
@@ -253,10 +256,12 @@ def _watcher(exchange: Exchange, response: httpx.Response) -> Watcher | None:
     return Watcher(FORMATS[target.format], kind, coding)
 
 
-async def _rest_of_body(exchange: Exchange, taken: list[bytes]) -> AsyncIterator[bytes]:
-    """The body as the client sends it. Raises ClientGone when it leaves in the middle."""
-    for chunk in taken:
-        yield chunk
+async def _rest_of_body(exchange: Exchange, taken: list[bytes], hold: Callable[[int], object]) -> AsyncIterator[bytes]:
+    """The body as the client sends it; what was `taken` of it is let go. Raises ClientGone when it leaves in the middle."""
+    taken.reverse()
+    while taken:
+        yield taken[-1]
+        hold(-len(taken.pop()))
     more = True
     try:
         while more:

@@ -228,7 +228,7 @@ class Limits(BaseModel):
 
     max_held_bytes: Positive = 1073741824
     """Bytes of request bodies that one worker holds at the same time; what comes compressed counts opened too. While there is no room,
-    requests are passed through without being looked at."""
+    requests are passed through without being looked at, and those first that take longer than `request_seconds` to come."""
 
     max_header_bytes: Positive = 65536
     """Bytes of a request's line and headers together. More is refused."""

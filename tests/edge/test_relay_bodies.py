@@ -244,7 +244,7 @@ async def test_bodies_beyond_what_there_is_room_for_pass_unseen() -> None:
         asked = request("POST", PATHS["openai-chat"], "transfer-encoding: chunked", length=False)
         late = await proxy.connect()
         await late.send(asked, b"%x\r\n%b\r\n" % (len(half), half))
-        await until(lambda: proxy.app.relay.held > 100_000)
+        await until(lambda: proxy.app._upstream.open_connections)  # it is on its way
         await late.send(chunks([half]))
         answer = await late.answer()
         assert (answer.status, answer.told) == (200, ("passed", "no_room"))
@@ -296,3 +296,22 @@ async def test_a_body_that_is_too_large_to_be_seen_goes_to_nobody_by_guess() -> 
             assert (named.status, named.told) == (200, ("passed", "too_large"))
     assert got == []
     assert [one.body for one in theirs] == [body]
+
+
+async def test_whoever_sends_slowly_does_not_keep_the_room_from_others() -> None:
+    """A few connections and a byte a minute were enough that nobody's conversation was looked at any more."""
+    limits = {"max_held_bytes": 100_000, "request_seconds": 0.4}
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * 60_000}]}).encode()
+    async with remembering() as (url, got), compactd(configured(url, limits=limits)) as proxy:
+        slow = await proxy.connect()
+        data = request("POST", PATHS["openai-chat"], body=body)
+        await slow.send(data[:-10])
+        await until(lambda: proxy.app.relay.held > 50_000)
+        for at in range(-10, -5):
+            await asyncio.sleep(0.1)
+            await slow.send(data[at : at + 1])
+        await until(lambda: not proxy.app.relay.held)
+        assert (await proxy.ask(data)).told == ("passed", "below_threshold")
+        await slow.send(data[-5:])
+        assert (await slow.answer()).told == ("passed", "no_room")
+    assert [one.body for one in got] == [body, body]
