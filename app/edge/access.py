@@ -26,6 +26,9 @@ PAGE = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'se
 NOTHING = "default-src 'none'; "
 _ALWAYS = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 CONSOLE = "/compactd/"
+PIECE, WAITING = 256 << 10, 256 << 20
+"""Bytes: a larger answer leaves in such pieces, as its client takes them; and what may wait of all of them together, or many clients that
+read slowly would each hold an archive in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class Access:
     def __init__(self, app: Any, settings: Callable[[], Settings]) -> None:
         self.pages = app
         self._settings = settings
+        self._waiting = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         settings, headers, path = self._settings(), Headers(scope["headers"]), scope["path"]
@@ -114,12 +118,43 @@ class Access:
                 denied = Denied(413, "The body is over `limits.max_body_bytes`.", ((b"connection", b"close"),))
             receive = _again(b"".join(chunks), receive)
         if denied is None:
-            await self.pages(scope, receive, answer)
-            return
-        body = json.dumps({"detail": denied.detail}, ensure_ascii=False).encode()
-        told = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *denied.headers]
-        await answer({"type": "http.response.start", "status": denied.status, "headers": told})
-        await answer({"type": "http.response.body", "body": body})
+            await self.pages(scope, receive, self._in_pieces(answer))
+        else:
+            await _deny(denied, answer)
+
+    def _in_pieces(self, send: Any) -> Any:
+        """Large answers as their clients take them."""
+        start: list[dict[str, Any]] = []
+
+        async def in_pieces(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                start.append(message)
+                return
+            body = message.get("body", b"")
+            if start and len(body) > PIECE and self._waiting + len(body) > WAITING:
+                await _deny(Denied(503, "Too much is being read here just now; try again.", _LATER), send)
+                return
+            self._waiting += len(body)
+            try:
+                while start:
+                    await send(start.pop())
+                for at in range(0, len(body) or 1, PIECE):
+                    more = message.get("more_body", False) or at + PIECE < len(body)
+                    await send({**message, "body": body[at : at + PIECE], "more_body": more})
+            finally:
+                self._waiting -= len(body)
+
+        return in_pieces
+
+
+_LATER = ((b"retry-after", b"1"), (b"connection", b"close"))
+
+
+async def _deny(denied: Denied, send: Any) -> None:
+    body = json.dumps({"detail": denied.detail}, ensure_ascii=False).encode()
+    told = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *denied.headers]
+    await send({"type": "http.response.start", "status": denied.status, "headers": told})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _for_admins(settings: Settings, path: str) -> bool:

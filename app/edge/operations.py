@@ -6,6 +6,7 @@ no archive, no address of one.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Cursor = Annotated[str, Query(max_length=400)]
 T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=200)]
+READERS = 2
+"""Archives that are put together at the same time: each may be as large as a body."""
 HIDDEN = "`console.content` is false: messages are shown to nobody here."
 _NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own, which the environment could turn on, and which records what was raised; traces are `app.edge.otel`'s."""
@@ -39,6 +42,7 @@ def operations(app: App) -> Access:
         description="Health, metrics, archives and the record of compactions.", redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )  # fmt: skip
+    reading = asyncio.Semaphore(READERS)
     api.include_router(console(lambda: app.settings))
 
     @api.exception_handler(StoreFailed)
@@ -77,10 +81,11 @@ def operations(app: App) -> Access:
     @api.get("/compactd/archives/{archive_id}/{capability}", tags=["archives"])
     async def read_archive(archive_id: str, capability: str) -> JSONResponse:
         """The whole conversation up to this compaction, by its address."""
-        archive = await opened_by(app.archives, archive_id, capability)
-        if archive is None:
-            raise HTTPException(404, "There is no archive at this address (any more).")
-        return JSONResponse(await full_document(app.archives, archive))
+        async with reading:
+            archive = await opened_by(app.archives, archive_id, capability)
+            if archive is None:
+                raise HTTPException(404, "There is no archive at this address (any more).")
+            return JSONResponse(await full_document(app.archives, archive))
 
     @api.get("/compactd/api/archives", tags=["archives"])
     async def archives(session: str = "", cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
+from app.edge import access
+from app.edge.access import Access
 from app.settings import Settings
 from tests.edge.test_operations import ADMIN, Away, app, client, used  # noqa: F401
-from tests.edge.wire import compactd, configured, request
+from tests.edge.wire import compactd, configured, request, until
 
 PREVIEW = "/compactd/api/preview"
 PAGES = [
@@ -95,6 +100,41 @@ async def test_bodies_are_bounded() -> None:
     async with compactd(configured("http://127.0.0.1:9", limits={"max_body_bytes": 1_000})) as proxy:
         asked = request("POST", PREVIEW, "content-type: application/json", body=content)
         assert (await proxy.ask(asked.replace(b"host: compactd.test", b"host: localhost"))).status == 413
+
+
+async def test_what_waits_for_those_who_read_slowly_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would hold an archive in memory; many of them, all of it."""
+    monkeypatch.setattr(access, "WAITING", 3_000_000)
+    body = bytes(range(256)) * 8_000
+    go = asyncio.Event()
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    guard = Access(page, lambda: configured("http://127.0.0.1:9"))
+
+    async def read(slowly: bool = False) -> tuple[int, bytes]:
+        got: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            got.append(message)
+            if slowly and len(got) == 3:
+                await go.wait()
+
+        await guard({"method": "GET", "path": "/compactd/archives/a/b", "headers": []}, None, send)
+        pieces = [message["body"] for message in got[1:]]
+        assert max(map(len, pieces)) <= access.PIECE
+        assert [message.get("more_body", False) for message in got[1:]] == [True] * (len(pieces) - 1) + [False]
+        return got[0]["status"], b"".join(pieces)
+
+    first = asyncio.create_task(read(slowly=True))
+    await until(lambda: guard._waiting)
+    assert (await read())[0] == 503
+    go.set()
+    assert await first == (200, body)
+    assert guard._waiting == 0
+    assert await read() == (200, body)
 
 
 async def test_without_content_there_is_no_way_to_a_message(used) -> None:  # type: ignore[no-untyped-def]  # noqa: F811
