@@ -112,6 +112,17 @@ async def test_an_item_that_is_nested_too_deep_is_left_alone() -> None:
     assert not house.witness.faults
 
 
+async def test_a_history_of_too_many_values_is_not_parsed() -> None:
+    """They would take seconds and thirty times their bytes."""
+    many = b'{"role": "user", "content": [' + b"[]," * 500_000 + b"1]}"
+    body = Talk.of(30).body.replace(b'"messages": [', b'"messages": [' + many + b", ")
+    house = House()
+    outcome = await house.decide(Talk(), policy(), body=body)
+    assert story(outcome) == ("passed", "too_many_items")
+    assert outcome.body is body
+    assert not house.witness.faults
+
+
 async def test_a_key_that_stands_twice_costs_no_summary_and_leaves_no_trace() -> None:
     house = House(store=(store := MemoryStore()))
     body = Talk.of(30).body.replace(b'{"model": "m"', b'{"model": "m", "model": "m"', 1)

@@ -6,7 +6,6 @@ import hmac
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.core import jsonspan
 from app.edge.access import from_own_machine
 from app.edge.bodies import always, open_coding
 from app.edge.exchange import Exchange, Refused
@@ -22,8 +21,6 @@ from app.settings.values import nearest
 
 _SIGNATURES = frozenset({"content-digest", "digest", "content-md5", "signature", "x-amz-content-sha256"})
 """Headers that speak of the body's very bytes: a changed one would be refused (F15)."""
-VALUES = 10
-"""For each item that a conversation may have, a body may hold so many JSON values: as many as a tool call has."""
 
 
 def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
@@ -133,8 +130,6 @@ def _opened(exchange: Exchange, form: Format, room: Callable[[int], bool]) -> Op
     if body is not exchange.raw and not room(len(body)):
         room(-len(body))
         raise NotCompactable("no_room")
-    if jsonspan.more_values_than(VALUES * limits.max_items, body):
-        raise NotCompactable("too_many_items")
     opened = open_body(form, body)
     if len(opened.raws) > limits.max_items:
         raise NotCompactable("too_many_items")

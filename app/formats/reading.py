@@ -26,6 +26,9 @@ from app.formats.media import MediaCost
 
 ITEM_OVERHEAD = 4
 """Tokens that a provider adds around one item (roles, separators); source: the OpenAI cookbook's counting recipe."""
+LARGE, VALUES = 8 << 20, 1_000_000
+"""Bytes of a body from which on its JSON values are counted before anything is parsed, and how many there may be: parsed they take some
+thirty times their bytes."""
 USUAL = MediaCost()
 """What a model charges of which nothing is known."""
 
@@ -78,8 +81,10 @@ def _envelope(history: str, fields: tuple[str, ...]) -> msgspec.json.Decoder[Any
 def open_body(form: Format, body: bytes) -> Opened:
     """Find the history's items and the fields that the format asks for, in one pass.
 
-    Raises NotCompactable: not_json, not_utf8, no_history, duplicate_key.
+    Raises NotCompactable: not_json, not_utf8, no_history, duplicate_key, too_many_items.
     """
+    if len(body) > LARGE:
+        bound_values(body)
     try:
         envelope = _envelope(form.history, form.fields).decode(body)
     except msgspec.ValidationError:
@@ -91,6 +96,13 @@ def open_body(form: Format, body: bytes) -> Opened:
         raise NotCompactable("no_history")
     found = {key: raw for key in form.fields if (raw := getattr(envelope, key)) is not UNSET}
     return Opened(body, [] if isinstance(history, str) else history, Fields(found))
+
+
+def bound_values(body: bytes) -> None:
+    """To be asked before much of a body is parsed, and not more often: it takes longer than finding the body's items. Raises
+    NotCompactable("too_many_items")."""
+    if jsonspan.more_values_than(VALUES, body):
+        raise NotCompactable("too_many_items")
 
 
 def model_in(body: bytes) -> str:

@@ -241,7 +241,7 @@ class Limits(BaseModel):
     """Connections of clients that one worker holds. More are refused."""
 
     max_items: Positive = 100000
-    """A conversation of more items is passed through without being looked at; so is a body of more than ten times as many JSON values."""
+    """A conversation of more items is passed through without being looked at."""
 
     max_inflight: Positive = 10000
     """Requests that one worker forwards at the same time. More are refused."""

@@ -10,7 +10,7 @@ from app.core.view import Chains, EntryCache, View, raw_bytes, size_of
 from app.errors import NotCompactable
 from app.formats import FORMATS
 from app.formats.media import media_cost
-from app.formats.reading import Reader
+from app.formats.reading import Reader, bound_values
 from app.request import Ask, Context
 
 BEGINNING = 300
@@ -42,13 +42,15 @@ class Viewer:
         return reader
 
     async def view(self, ask: Ask, reader: Reader) -> View:
-        """Raises NotCompactable("no_history") for a history without items, "not_json" for one that can't be read."""
+        """Raises NotCompactable("no_history") for a history without items, "not_json" or "too_many_items" for one that can't be
+        read."""
         raws = ask.opened.raws
         if not raws:
             raise NotCompactable("no_history")
         found, digests = reader.known(raws)
         new = sum(size_of(raw) for raw, entry in zip(raws, found, strict=True) if entry is None)
         if new > READ_INLINE:
+            bound_values(ask.opened.body)
             entries = await asyncio.to_thread(reader.read, raws, found, digests)
         else:
             entries = reader.read(raws, found, digests)
