@@ -29,6 +29,7 @@ from app.formats.base import Answer, Format, Target
 from app.ports import Summary, SummaryJob
 from app.registry import Model
 from app.summaries import prompt
+from app.threads import in_thread
 
 LONGEST_ANSWER = 4 << 20
 """Bytes."""
@@ -110,7 +111,7 @@ class ModelSummarizer:
         if room < LEAST_ROOM:
             raise SummaryFailed("window_too_small")
         lines = [*prompt.lines(job.items)]
-        stretches = await asyncio.to_thread(prompt.stretches, lines, room, count, MOST_LINKS)
+        stretches = await in_thread(len(job.ask.opened.body), prompt.stretches, lines, room, count, MOST_LINKS)
         if not stretches:
             raise SummaryFailed("nothing_to_say")
         if len(stretches) > MOST_LINKS:

@@ -20,6 +20,7 @@ from app.records import Archive
 from app.request import Context
 from app.steps.attempt import Attempt
 from app.steps.shaping import Cut
+from app.threads import in_thread
 
 SINK_SECONDS = 15
 """How long an archive may take to be written. A request waits for it: its recap must not name what is not there."""
@@ -53,8 +54,15 @@ class Archivist:
         # What a standing rule took out before is only archived once a checkpoint covers it: until then it comes with every request.
         gone = changed_items(context.unshaped or context.view, attempt.view)
         items = [(index, context.client.raws[index]) for index in gone if index < attempt.view.covered]
-        record = await asyncio.to_thread(
-            draft.filled, items, before, attempt.strategy, attempt.level, ask.format, ask.model.name
+        record = await in_thread(
+            len(ask.opened.body),
+            draft.filled,
+            items,
+            before,
+            attempt.strategy,
+            attempt.level,
+            ask.format,
+            ask.model.name,
         )
         told = await self._put(self._sink, record)
         return draft.address if told is not None and not self._sink.addresses else told
@@ -89,15 +97,15 @@ class Archivist:
         for cut in due:
             self._cut.put(f"{ask.tenant} {cut.key}", now + RETRY_SECONDS)
         if due:
-            items = await asyncio.to_thread(_alone, context, due)
+            items = await in_thread(len(ask.opened.body), _alone, context, due)
             await asyncio.gather(*(self._archive_result(context, *pair) for pair in zip(due, items, strict=True)))
 
     async def _archive_result(self, context: Context, cut: Cut, item: bytes) -> None:
         ask = context.ask
         draft = draft_of_result(self._base, ask.tenant, context.session, cut.key)
         items = [(cut.index, item)]
-        record = await asyncio.to_thread(
-            draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
+        record = await in_thread(
+            len(item), draft.filled, items, "", "max_tool_result_tokens", 0, ask.format, ask.model.name
         )
         if await self._put(self._shelf, record) is not None:
             self._cut.put(f"{ask.tenant} {cut.key}", math.inf)

@@ -8,7 +8,6 @@ count is put on its scale: by what this session has seen of the model, and where
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from app.core.view import View, size_of
 from app.formats.reading import Opened, Reader
 from app.records import Session, UsageMark
 from app.registry import Model
+from app.threads import in_thread
 
 COUNT_INLINE = 8 << 10
 """Bytes that are tokenised on the event loop (half a millisecond); more goes to a thread."""
@@ -250,4 +250,4 @@ async def _run(size: int, work: Callable[..., None], *args: Any) -> None:
     if size <= COUNT_INLINE:
         work(*args)
     else:
-        await asyncio.to_thread(work, *args)
+        await in_thread(size, work, *args)

@@ -22,6 +22,7 @@ from app.steps.leasing import Leasing
 from app.summaries.extractive import Cleared, Condensed, condense
 from app.summaries.requests import kept_requests
 from app.summaries.values import kept_values
+from app.threads import in_thread
 
 SETTLED = "settled_elsewhere"
 """The reason of a SummaryFailed that is none: another replica has made this compaction meanwhile."""
@@ -43,7 +44,7 @@ class Filler:
 
     async def extracted(self, context: Context, items: Sequence[Seen], room: int) -> Summary:
         """A summary without a model of these items alone, of at most `room` local tokens. Raises SummaryFailed("nothing_to_say")."""
-        told = await asyncio.to_thread(_condense, context, items, range(len(items)), (), room)
+        told = await in_thread(_size(context), _condense, context, items, range(len(items)), (), room)
         if not told.summary.strip():
             raise SummaryFailed("nothing_to_say")
         return Summary(told.summary)
@@ -53,7 +54,7 @@ class Filler:
 
         Raises SummaryFailed("nothing_to_say") where a summary is wanted and there is nothing for it.
         """
-        told = await asyncio.to_thread(_condensed, context, view, plan, room)
+        told = await in_thread(_size(context), _condensed, context, view, plan, room)
         places = [place for place in plan.clear if not place.inputs]
         if plan.cuts and plan.note == "summary" and not told.summary.strip():
             raise SummaryFailed("nothing_to_say")
@@ -113,7 +114,7 @@ class Filler:
                 )
         except TimeoutError:
             raise SummaryFailed("timeout") from None
-        return summary.with_appended(await asyncio.to_thread(_verbatim, context, items, summary.text, room))
+        return summary.with_appended(await in_thread(_size(context), _verbatim, context, items, summary.text, room))
 
     def _flight_done(self, name: str, flight: asyncio.Task[Summary]) -> None:
         """A flight that failed is no use to anybody who comes later; one that nobody waits for may fail in silence."""
@@ -124,6 +125,10 @@ class Filler:
         finished = [name for name, flight in self._flights.items() if flight.done()]
         for name in finished[: max(0, len(finished) - FINISHED_KEPT)]:
             del self._flights[name]
+
+
+def _size(context: Context) -> int:
+    return len(context.ask.opened.body)
 
 
 def seen(context: Context, view: View, places: Iterable[int]) -> list[Seen]:

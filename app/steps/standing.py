@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from app.core import tokens
@@ -12,6 +11,7 @@ from app.steps import counting
 from app.steps.archiving import Archivist
 from app.steps.eligibility import rejected_too_often
 from app.steps.shaping import Shaping, shapes
+from app.threads import in_thread
 
 
 class StandingRules:
@@ -29,7 +29,7 @@ class StandingRules:
         )  # fmt: skip
         new = sum(size_of(raw) for raw, entry in zip(view.raws, view.entries, strict=True) if entry.tokens < 0)
         if new > counting.COUNT_INLINE:
-            shaped, cuts = await asyncio.to_thread(self._shaping.shape, *work)
+            shaped, cuts = await in_thread(new, self._shaping.shape, *work)
         else:
             shaped, cuts = self._shaping.shape(*work)
         context.unshaped, context.view = view, shaped

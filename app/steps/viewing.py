@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -12,6 +11,7 @@ from app.formats import FORMATS
 from app.formats.media import media_cost
 from app.formats.reading import Reader, bound_values
 from app.request import Ask, Context
+from app.threads import in_thread
 
 BEGINNING = 300
 """Bytes of a conversation's instructions that tell its session from others."""
@@ -51,7 +51,7 @@ class Viewer:
         new = sum(size_of(raw) for raw, entry in zip(raws, found, strict=True) if entry is None)
         if new > READ_INLINE:
             bound_values(ask.opened.body)
-            entries = await asyncio.to_thread(reader.read, raws, found, digests)
+            entries = await in_thread(new, reader.read, raws, found, digests)
         else:
             entries = reader.read(raws, found, digests)
         return View(raws, entries)

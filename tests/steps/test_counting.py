@@ -178,11 +178,12 @@ def test_a_better_count_is_wanted_near_the_threshold_only(now: int, near: bool) 
 async def test_large_amounts_are_counted_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
 
-    async def thread(work: Any, *args: Any) -> None:
+    async def thread(size: int, work: Any, *args: Any) -> None:
+        assert size == len(view.raws[0])
         used.append(1)
         work(*args)
 
-    monkeypatch.setattr(counting.asyncio, "to_thread", thread)
+    monkeypatch.setattr(counting, "in_thread", thread)
     for size, threads in ((1_000, 0), (9_000, 1)):
         reader, _, view = opened(Talk().ask("x" * size))
         await fill(reader, view)

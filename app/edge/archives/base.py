@@ -6,7 +6,6 @@ The store keeps the archive's head (no document), so that lists need not open fi
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from app.core import jsonspan
 from app.edge.stores.packing import Packing, about_file
 from app.errors import NotCompactable, StoreFailed, Unreadable
 from app.records import Archive
+from app.threads import in_thread
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\Z")
 """Ids that an archive can have: nothing that leads to another folder."""
@@ -66,7 +66,7 @@ class External:
     async def _unsealed(self, archive_id: str, text: bytes) -> bytes:
         start = 1 + HOLDER_BYTES if text.startswith(HELD) else 0
         try:
-            return await asyncio.to_thread(self._packing.unpack, text[start:], about_file(archive_id))
+            return await in_thread(len(text), self._packing.unpack, text[start:], about_file(archive_id))
         except Unreadable as fault:
             self._packing.passed_over(fault.why)
             raise Unreadable(fault.why, text[1:start]) from None

@@ -7,13 +7,13 @@ wrote to. What can't be read is no failure of the store: it counts as not there,
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import zstandard
 
 from app.edge.stores.sealing import Seal, key_id
 from app.errors import Unreadable
+from app.threads import in_thread
 
 RAW, ZSTD, SEALED = b"\x00", b"\x01", b"\x02"
 LARGEST = 256 << 20
@@ -76,11 +76,17 @@ class Packing:
 
     async def pack_async(self, value: bytes, about: str) -> bytes:
         """`pack` for callers on the event loop."""
-        return await asyncio.to_thread(self.pack, value, about) if len(value) > OFF_LOOP else self.pack(value, about)
+        return (
+            await in_thread(len(value), self.pack, value, about) if len(value) > OFF_LOOP else self.pack(value, about)
+        )
 
     async def read_async(self, stored: bytes, about: str) -> bytes | None:
         """`read` for callers on the event loop."""
-        return await asyncio.to_thread(self.read, stored, about) if len(stored) > OFF_LOOP else self.read(stored, about)
+        return (
+            await in_thread(len(stored), self.read, stored, about)
+            if len(stored) > OFF_LOOP
+            else self.read(stored, about)
+        )
 
 
 def about_checkpoint(tenant: str, key: bytes) -> str:
