@@ -27,6 +27,7 @@ from app.request import Outcome
 from app.settings import Policy, Settings
 from app.strategies.llm_compactor import LlmCompactor, llm_compactor
 from app.strategies.stretch import longest, says_something
+from app.threads import Apart
 from tests.items import talk as talk_of_facts
 from tests.items import view
 from tests.story import House, Talk, policy, sent, texts, words
@@ -637,7 +638,7 @@ async def test_it_is_left_after_the_summary_timeout() -> None:
 
 
 async def test_calls_that_hang_use_up_no_threads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_calling, "_free", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(own_calling, "_threads", Apart(1))
     release = threading.Event()
     rules = own(lambda _: release.wait(20) and None, "act", summary_timeout=0.05)
     talk, house = Talk.of(8, 200), House()
@@ -645,8 +646,8 @@ async def test_calls_that_hang_use_up_no_threads_of_others(monkeypatch: pytest.M
     untouched(talk, await house.decide(talk, rules))
     assert house.witness.warnings[-1][1]["because"] == "too many earlier calls of it have not returned"
     release.set()
-    assert await asyncio.to_thread(own_calling._free.acquire, timeout=5)  # it came back, and so did its thread
-    own_calling._free.release()
+    assert await asyncio.to_thread(own_calling._threads.free.acquire, timeout=5)  # it came back, and so did its thread
+    own_calling._threads.free.release()
     acting.append(lambda _: CompactionPlan(14, "Done."))
     assert (await house.decide(talk, rules)).result == "compacted"
 

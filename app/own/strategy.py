@@ -17,7 +17,7 @@ from app.core.plan import Plan, leads
 from app.core.transcript import Part, Seen, transcript
 from app.core.view import Facts, View, origin
 from app.errors import NotCompactable, SummaryFailed, place_of
-from app.own.calling import Busy, Escaped, call
+from app.own.calling import call
 from app.own.contract import CompactionContext, CompactionPlan, CompactionUsage, Message, Rendered
 from app.own.listed import Wrong, plan_from_list
 from app.own.loading import NotLoadable, load
@@ -27,6 +27,7 @@ from app.settings import EXTRACTIVE
 from app.steps.filling import LEAST_RECAP, SETTLED, Filler, seen
 from app.steps.keeping import Keeper
 from app.strategies.base import Goal
+from app.threads import Busy, Escaped
 
 REASON = "own_strategy_failed"
 

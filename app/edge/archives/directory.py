@@ -1,4 +1,7 @@
-"""Archives as files of a directory, `{id}.json`, readable by their owner only. A reader never meets half a file."""
+"""Archives as files of a directory, `{id}.json`, readable by their owner only. A reader never meets half a file.
+
+The directory may lie on another machine: a disk that hangs costs an archive, and no thread that requests need.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,11 @@ from app.archive import Shelf
 from app.edge.archives.base import External
 from app.edge.stores.packing import Packing
 from app.errors import StoreFailed
+from app.threads import Apart, Busy
+
+SECONDS = 10
+"""For reading one."""
+_threads = Apart(32)
 
 
 class DirectoryArchives(External):
@@ -24,7 +32,7 @@ class DirectoryArchives(External):
         self._directory = Path(unquote(path))
 
     async def _write(self, name: str, text: bytes) -> None:
-        await asyncio.to_thread(self._written, name, text)
+        await _threads.begin(self._written, name, text)
 
     def _written(self, name: str, text: bytes) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,8 +50,10 @@ class DirectoryArchives(External):
 
     async def _read(self, name: str) -> bytes | None:
         try:
-            return await asyncio.to_thread((self._directory / name).read_bytes)
+            async with asyncio.timeout(SECONDS):
+                told: bytes = await _threads.begin((self._directory / name).read_bytes)
+                return told
         except FileNotFoundError:
             return None
-        except OSError as fault:
+        except (OSError, Busy) as fault:
             raise StoreFailed(f"get_archive: {type(fault).__name__}") from None

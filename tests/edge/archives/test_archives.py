@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 from app.archive import full_document
 from app.cli import cli
 from app.compactor import Compactor
-from app.edge.archives import open_archives
+from app.edge.archives import directory, open_archives
 from app.edge.archives.base import packed, unpacked
 from app.edge.archives.directory import DirectoryArchives
 from app.edge.stores import SqliteStore
@@ -28,6 +29,7 @@ from app.ports import ArchiveSink
 from app.records import Archive
 from app.request import Outcome
 from app.steps import archiving
+from app.threads import Apart
 from tests.edge.wire import compactd, configured, request, until
 from tests.story import BASE, House, Talk, policy, sent, texts, words
 
@@ -84,6 +86,38 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
 def place(url: str | None) -> tuple[MemoryStore, Callable[[], ArchiveSink]]:
     store = MemoryStore()
     return store, lambda: open_archives(url, store)
+
+
+async def test_a_disk_that_hangs_takes_no_thread_from_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six hung writes on a machine with two cores, and nothing was counted any more: no request came through."""
+    sink = DirectoryArchives(str(tmp_path), MemoryStore())
+    await sink.put(ARCHIVE)
+    go = threading.Event()
+    monkeypatch.setattr(directory, "_threads", Apart(3))
+    monkeypatch.setattr(os, "fsync", lambda _: go.wait(20))
+    writing = [asyncio.create_task(sink.put(replace(ARCHIVE, id=f"a{number}"))) for number in range(40)]
+    await until(lambda: sum(task.done() for task in writing) == 37)
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*(asyncio.to_thread(int, "7") for _ in range(40))) == [7] * 40
+    with pytest.raises(StoreFailed, match="get_archive: Busy"):
+        await sink.get_archive(NAME)
+    go.set()
+    told = await asyncio.gather(*writing, return_exceptions=True)
+    assert sorted(map(repr, told)) == ["Busy()"] * 37 + ["None"] * 3
+    found = await sink.get_archive(NAME)
+    assert found is not None
+    assert (found.id, found.capability) == (NAME, ARCHIVE.capability)
+
+
+async def test_an_archive_on_a_disk_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(directory, "SECONDS", 0.05)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: go.wait(20))
+    with pytest.raises(StoreFailed, match="get_archive: TimeoutError"):
+        await DirectoryArchives(str(tmp_path), MemoryStore()).get_archive(NAME)
+    go.set()
 
 
 async def test_what_was_put_is_read_back_whole(place: tuple[MemoryStore, Callable[[], ArchiveSink]]) -> None:
