@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.core import jsonspan, rules
@@ -52,7 +53,7 @@ class Compactor:
         self._filler = Filler(summarizer, Leasing(store, self._keeper.has_moved_on))
         self._rewriter = Rewriter(self._filler, self._keeper, recorder)
         self._preparer = Preparer(self._rewriter, self._filler, self._keeper, self._archivist, self._standing, recorder)
-        self._running: set[asyncio.Task[Outcome]] = set()
+        self._running: dict[int, asyncio.Task[Outcome]] = {}
 
     async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
         """What to forward for this request. Never raises, except for cancellation.
@@ -97,7 +98,7 @@ class Compactor:
         reason = ineligible(context)
         if reason:
             return outcome_of(context, reason)
-        return await self._run_to_end(self._compact(context, trigger))
+        return await self._run_to_end(ask, self._compact(context, trigger))
 
     async def _count(self, context: Context, least: int, trigger: int) -> None:
         """Locally, on the scale of what the provider has reported so far; where that can't decide, by the provider itself."""
@@ -116,15 +117,18 @@ class Compactor:
             if told is not None:
                 context.estimate = counted.told(told, "provider")
 
-    async def _run_to_end(self, compaction: Coroutine[Any, Any, Outcome]) -> Outcome:
+    async def _run_to_end(self, ask: Ask, compaction: Coroutine[Any, Any, Outcome]) -> Outcome:
         """A compaction is finished and kept though its client leaves: it will be back, here or at another replica."""
-        task = asyncio.create_task(compaction)
-        self._running.add(task)
-        task.add_done_callback(self._finished)
+        task = self._running[id(ask.opened)] = asyncio.create_task(compaction)
+        task.add_done_callback(partial(self._finished, id(ask.opened)))
         return await asyncio.shield(task)
 
-    def _finished(self, task: asyncio.Task[Outcome]) -> None:
-        self._running.discard(task)
+    def running(self, ask: Ask) -> asyncio.Task[Outcome] | None:
+        """What goes on for this request; it holds the request's body."""
+        return self._running.get(id(ask.opened))
+
+    def _finished(self, request: int, task: asyncio.Task[Outcome]) -> None:
+        del self._running[request]
         if not task.cancelled():
             task.exception()  # whoever still waits gets it as well
 

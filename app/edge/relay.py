@@ -86,7 +86,7 @@ class Relay:
                 )
         finally:
             self.inflight -= 1
-            self.held -= exchange.held
+            self._let_go(exchange)
             self._recorder.end(exchange.record, exchange.outcome)
             if exchange.trace is not None:
                 exchange.trace.end()
@@ -130,6 +130,14 @@ class Relay:
         limits = exchange.wiring.settings.limits
         slow = time.perf_counter() - exchange.record.began > limits.request_seconds
         return self.held <= limits.max_held_bytes // (2 if slow else 1)
+
+    def _let_go(self, exchange: Exchange) -> None:
+        """Its body is held for as long as something is made of it, though its client has left."""
+        left = self._compactor.running(exchange.ask) if exchange.ask else None
+        if left is None:
+            self._hold(exchange, -exchange.held)
+        else:
+            left.add_done_callback(lambda _: self._hold(exchange, -exchange.held))
 
     async def _conversation(self, exchange: Exchange, route: Route, target: Target) -> None:
         """Let the compactor decide, forward, hand the answer back."""

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.edge.upstream.peers import Peer, serve
+from tests.edge.talks import Talk
+from tests.edge.upstream.peers import Peer, response, serve
 from tests.edge.wire import chunks, compactd, configured, request, taken, until
 
 SOON = 0.5  # seconds
@@ -131,6 +132,42 @@ async def test_client_gone_during_an_upload(target: str, chunked: bool) -> None:
         await until(lambda: not proxy.app.relay.inflight)
         form = "anthropic-messages" if target == "/v1/messages" else "none"
         assert proxy.metric("clients_disconnected_total", format=form) == 1
+
+
+async def test_what_is_made_for_a_client_that_has_left_is_held_until_it_is_made() -> None:
+    """Or whoever asks and leaves, again and again, fills the memory with bodies that nobody counts."""
+    go = asyncio.Event()
+
+    async def provider(peer: Peer) -> None:
+        await taken(peer)
+        await go.wait()
+        await peer.send(
+            response(
+                b'{"choices": [{"message": {"role": "assistant", "content": "They spoke."}, "finish_reason": "stop"}]}'
+            )
+        )
+
+    low = {
+        "name": "low",
+        "strategy": "summarize",
+        "trigger_threshold": 500,
+        "target_threshold": 200,
+        "min_messages_before_compaction": 0,
+    }
+    talk = Talk("openai-chat")
+    for number in range(9):
+        talk.ask(f"{number}. What stands there?").say("A line of many words. " * 40)
+    async with serve(provider) as server, compactd(configured(server.url, policies=[low])) as proxy:
+        relay, client = proxy.app.relay, await proxy.connect()
+        data = talk.ask("And now?").request()
+        await client.send(data)
+        await until(lambda: server.heads)
+        client.leave()
+        await until(lambda: not relay.inflight)
+        assert relay.held > 5_000
+        go.set()
+        await until(lambda: not relay.held)
+        assert (await proxy.ask(data)).told == ("replayed", "checkpoint")
 
 
 async def test_client_gone_before_its_conversation_is_complete() -> None:
