@@ -199,7 +199,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.pipeline:
+        if self.pipeline and not self.transport.is_closing():
             self.flow.pause_reading()
 
 
