@@ -38,8 +38,9 @@ class Refusal:
 
 async def refusal(response: httpx.Response, streams: bool) -> tuple[httpx.Response, Refusal | None]:
     """The answer, still to be handed on, and what it says if it refuses the request; None otherwise. Of `streams` the first event is waited
-    for, which is worth it only if something better can be sent. Raises UpstreamFailed where the answer breaks off."""
-    status = response.status_code
+    for, which is worth it only if something better can be sent. Raises UpstreamFailed where the answer breaks off; it is closed then, and
+    so it is where nobody waits any more."""
+    sent, status = response, response.status_code
     try:
         if status in STATUSES or status == SOMETIMES:
             response, said = await _whole(response)
@@ -48,8 +49,11 @@ async def refusal(response: httpx.Response, streams: bool) -> tuple[httpx.Respon
             response, said = await _first_event(response)
         else:
             return response, None
-    except httpx.TransportError as fault:
-        raise upstream_failure(fault, "the upstream") from None
+    except BaseException as fault:
+        await sent.aclose()
+        if isinstance(fault, httpx.TransportError):
+            raise upstream_failure(fault, "the upstream") from None
+        raise
     if said is None or (status == SOMETIMES and not wording.is_refusal(status, said)):
         return response, None
     return response, Refusal(status, said)

@@ -12,7 +12,9 @@ one, since a provider may take the client's own and not know that wish.
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -71,10 +73,11 @@ class SecondChance:
         if window and _is_quoted(exchange, ask, window, refused.said):
             window = None
         if window is not None:
-            return await self._retry_compacted(exchange, ask, window) or response
+            return await _better(response, self._retry_compacted(exchange, ask, window))
         if exchange.changed and refused.status != 413:
+            await response.aclose()
             response, refused = await self._retry_original(exchange, refused)
-        return await self._retry_without_bound_reasoning(exchange, ask, refused) or response
+        return await _better(response, self._retry_without_bound_reasoning(exchange, ask, refused))
 
     async def _retry_compacted(self, exchange: Exchange, ask: Ask, window: int) -> httpx.Response | None:
         """Learn the window, compact with it, try again. None: nothing more could be done, so the client is to see the first refusal."""
@@ -89,12 +92,8 @@ class SecondChance:
             return None
         first = exchange.outcome
         exchange.forward(outcome)
-        try:
-            response = await ask_upstream(self._client, exchange)
-        except UpstreamFailed:
-            response = None
-        if response is not None:
-            response, refused = await refusal(response, streams=exchange.changed)
+        with contextlib.suppress(UpstreamFailed):
+            response, refused = await refusal(await ask_upstream(self._client, exchange), streams=exchange.changed)
             if refused is None and response.status_code not in STATUSES:
                 return response
             await response.aclose()
@@ -179,6 +178,19 @@ class SecondChance:
             exchange.wiring.registry.learn_quirk(ask.client_model, lesson, ask.tenant)
         self._recorder.rejected(ask.format, lesson or "invalid_request")
         await self._compactor.reject(outcome)
+
+
+async def _better(answer: httpx.Response, trying: Awaitable[httpx.Response | None]) -> httpx.Response:
+    """What was found by trying, else the answer that there is. One that nobody gets is closed: a stream may go on behind its refusal."""
+    try:
+        found = await trying
+    except BaseException:
+        await answer.aclose()
+        raise
+    if found is None:
+        return answer
+    await answer.aclose()
+    return found
 
 
 def _is_quoted(exchange: Exchange, ask: Ask, window: int, said: bytes) -> bool:

@@ -142,3 +142,17 @@ async def test_what_was_read_in_part_is_closed_with_its_copy() -> None:
     )
     await response.aclose()
     assert sent.closed
+
+
+@pytest.mark.parametrize("ends", [httpx.ReadError(""), 30.0], ids=["broken off", "given up"])
+@pytest.mark.parametrize("status", [200, 400])
+async def test_what_nobody_waits_for_any_more_is_closed(status: int, ends: float | httpx.TransportError) -> None:
+    """Else its provider would go on answering, and its connection would be nobody's."""
+    sent = Chunks(b": at work\n", ends)
+    response = httpx.Response(status, headers={"content-type": "text/event-stream"}, stream=sent)
+    waiting = asyncio.create_task(refusal(response, streams=True))
+    await asyncio.sleep(0)
+    waiting.cancel() if isinstance(ends, float) else None
+    with pytest.raises(asyncio.CancelledError if isinstance(ends, float) else UpstreamFailed):
+        await waiting
+    assert sent.closed

@@ -226,6 +226,45 @@ async def test_what_is_refused_late_in_a_stream_is_minded_from_then_on(monkeypat
     assert "removed here by compaction" in bodies[-1]["messages"][0]["content"]
 
 
+@asynccontextmanager
+async def endless(first: bytes) -> AsyncIterator[tuple[Running, asyncio.Event, asyncio.Event]]:
+    """A server whose stream to a compacted request begins so and never ends; whether it was asked, and whether its client has gone."""
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if two_users_in_a_row(json.loads((await taken(peer)).body)):
+            await peer.send(EVENTS, chunks([first])[: -len(b"0\r\n\r\n")])
+            asked.set()
+            await peer.gone()
+            gone.set()
+        else:
+            await peer.send(EVENTS, chunks([b"data: [DONE]\n\n"]))
+
+    window = {**LOW, "strategy": "sliding_window", "keep_recent_messages": 3}
+    async with serve(script) as server, compactd(configured(server.url, policies=[window])) as proxy:
+        yield proxy, asked, gone
+
+
+async def test_a_stream_that_goes_on_behind_its_refusal_is_broken_off() -> None:
+    async with endless(f"data: {IN_A_STREAM}\n\n".encode()) as (proxy, _, gone):
+        answer = await proxy.ask(chat_with_a_note().request(stream=True))
+        assert labels(answer) == (200, "failed", "rejected")
+        assert answer.body == b"data: [DONE]\n\n"
+        await until(gone.is_set)
+
+
+async def test_a_client_that_leaves_while_the_first_event_is_waited_for_ends_the_providers_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.edge.refusals.FIRST_EVENT_SECONDS", 60.0)
+    async with endless(b": at work\n\n") as (proxy, asked, gone):
+        client = await proxy.connect()
+        await client.send(chat_with_a_note().request(stream=True))
+        await asked.wait()
+        client.leave()
+        await until(gone.is_set)
+
+
 async def test_a_stream_that_refuses_the_original_too_is_handed_on() -> None:
     async with refusing_in_a_stream(lambda _: True) as (proxy, bodies):
         talk = chat_with_a_note()
