@@ -7,6 +7,7 @@ needs no switch of protocols, and all of it works on every event loop. Time limi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -32,10 +33,22 @@ Address = tuple[int, Any]  # family, what connect() takes
 def trusted() -> ssl.SSLContext:
     """Certificates are checked against the system's store (SSL_CERT_FILE and SSL_CERT_DIR count), else certifi's."""
     context = ssl.create_default_context()
-    folder = ssl.get_default_verify_paths().capath
-    if not context.cert_store_stats()["x509_ca"] and not (folder and os.listdir(folder)):
+    if not context.cert_store_stats()["x509_ca"] and not any(map(_listed, _folders())):
         context.load_verify_locations(certifi.where())
     return context
+
+
+def _folders() -> list[str]:
+    """Where OpenSSL looks for single certificates when it needs one; it passes over those that are not there."""
+    paths = ssl.get_default_verify_paths()
+    return os.environ.get(paths.openssl_capath_env, paths.openssl_capath).split(os.pathsep)
+
+
+def _listed(folder: str) -> list[str] | None:
+    """None for one that can't be read."""
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return None
 
 
 def untrusted(sections: Sections) -> Iterator[Fault]:  # noqa: ARG001
@@ -51,12 +64,10 @@ def untrusted(sections: Sections) -> Iterator[Fault]:  # noqa: ARG001
             yield Fault(
                 Origin("SSL_CERT_FILE"), (), f"the file that it names can't be read ({fault.strerror}); {remedy}"
             )
-    for folder in filter(None, os.environ.get("SSL_CERT_DIR", "").split(os.pathsep)):
-        try:
-            os.listdir(folder)
-        except OSError as fault:
-            text = f"a directory that it names can't be read ({fault.strerror}); name one of certificates, or unset it"
-            yield Fault(Origin("SSL_CERT_DIR"), (), text)
+    # A list of those that one system or another has is usual.
+    if os.environ.get("SSL_CERT_DIR") and all(_listed(folder) is None for folder in _folders()):
+        text = "no directory that it names can be read; name one of certificates, or unset it"
+        yield Fault(Origin("SSL_CERT_DIR"), (), text)
 
 
 async def dial(route: Route, protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:

@@ -204,8 +204,12 @@ async def test_authority_named_in_the_environment(
         ),
         ("SSL_CERT_FILE", "certs", "the file that it names can't be read (Is a directory)"),
         ("SSL_CERT_DIR", "certs", ""),
-        ("SSL_CERT_DIR", "certs:none", "a directory that it names can't be read (No such file or directory); name one"),
-        ("SSL_CERT_DIR", "ca.pem", "a directory that it names can't be read (Not a directory)"),
+        ("SSL_CERT_DIR", "none:certs", ""),
+        (
+            "SSL_CERT_DIR",
+            "none:ca.pem",
+            "no directory that it names can be read; name one of certificates, or unset it",
+        ),
     ],
 )
 def test_certificates_that_the_environment_names_and_are_not_there_are_told(
@@ -226,6 +230,16 @@ def test_machine_without_certificates_gets_certifis(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     expected = ssl.create_default_context(cafile=certifi.where()).cert_store_stats()
     assert dial.trusted().cert_store_stats() == expected
+
+
+def test_one_directory_of_certificates_among_several_is_enough(
+    monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
+) -> None:
+    """Whoever names a company's own does not want all others besides."""
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path / 'none'}:{tmp_path}")
+    assert dial.trusted().cert_store_stats()["x509_ca"] == 0
 
 
 # Proxies
