@@ -131,7 +131,8 @@ class Access:
                 start.append(message)
                 return
             body = message.get("body", b"")
-            if start and len(body) > PIECE and self._waiting + len(body) > WAITING:
+            # The only one that waits may be of any size: a long session's archive has to be readable.
+            if start and len(body) > PIECE and self._waiting and self._waiting + len(body) > WAITING:
                 await _deny(Denied(503, "Too much is being read here just now; try again.", _LATER), send)
                 return
             self._waiting += len(body)
