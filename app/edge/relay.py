@@ -117,7 +117,8 @@ class Relay:
             direct_unread(exchange, route, route.target, exchange.held > limit)
             await self._stream_through(exchange, exchange.route, chunks)
             return
-        exchange.raw = exchange.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        exchange.raw = exchange.body = b"".join(chunks)
+        chunks.clear()  # or it would be held twice until the answer's end
         exchange.length = len(exchange.raw)
         exchange.client.body_complete()
         await exchange.client.during(self._conversation(exchange, route, route.target))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +179,28 @@ async def test_upload_is_streamed_and_not_kept() -> None:
             await client.send(piece)
         assert (await client.answer()).body == b"{}"
     assert most < 16 * MB
+
+
+async def test_a_body_is_held_once_while_its_answer_is_waited_for() -> None:
+    body = b'{"model": "gpt-4o", "messages": [{"role": "user", "content": "%b"}]}' % (b"x" * 8 * MB)
+    sent, held = request("POST", "/v1/chat/completions", body=body), 0
+
+    async def provider(peer: Peer) -> None:
+        nonlocal held
+        await taken(peer)
+        held = tracemalloc.get_traced_memory()[0]
+        await peer.send(response(b"{}"))
+
+    policies = [{"name": "off", "mode": "off"}]
+    async with serve(provider) as server, compactd(configured(server.url, policies=policies)) as proxy:
+        client = await proxy.connect()
+        tracemalloc.start()
+        try:
+            await client.send(sent)
+            assert (await client.answer()).body == b"{}"
+        finally:
+            tracemalloc.stop()
+    assert len(body) <= held < len(body) * 1.5
 
 
 async def test_upload_arrives_while_it_is_sent() -> None:
