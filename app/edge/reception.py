@@ -143,10 +143,10 @@ def ask_of(exchange: Exchange, route: Route, target: Target, room: Callable[[int
     settings, form = wiring.settings, FORMATS[target.format]
     try:
         opened = _opened(exchange, form, room)
+        name = opened.model or target.model
     except NotCompactable:
         _direct(exchange, route, _model_of(exchange) or target.model)
         raise
-    name = opened.model or target.model
     upstream = _direct(exchange, route, name)
     authenticate(exchange, upstream)
     policy = _policy(exchange, name, form.name, upstream)

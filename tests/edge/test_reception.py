@@ -194,6 +194,7 @@ def test_what_is_not_looked_into(
         ("/v1/chat/completions", b'{"messages": [1, 2], "model": "some-1"}', [], {"limits": {"max_items": 1}}),
         ("/v1/chat/completions", gzip.compress(b'{"model": "some-1"}', mtime=0), [("content-encoding", "gzip")], {}),
         ("/openai/deployments/some-1/chat/completions", b"no json", [], {}),
+        ("/openai/deployments/some-1/chat/completions", b'{"messages": [1], "model": "\xff"}', [], {}),
     ],
 )
 def test_the_model_decides_who_is_asked_though_the_body_is_not_looked_into(
