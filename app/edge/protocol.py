@@ -163,7 +163,8 @@ class Protocol(HttpToolsProtocol):
         """Read the head once more, without the wish for another protocol, and what follows it as what it is."""
         kept = [(name, _without_upgrade(value) if name == b"connection" else value) for name, value in self.headers]
         lines = b"".join(b"%b: %b\r\n" % line for line in kept)
-        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, lines)
+        version = self.parser.get_http_version().encode()
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self.url, version, lines)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
         self.data_received(head + rest)

@@ -95,6 +95,20 @@ async def test_http_1_0_client() -> None:
         assert await client.rest() == b""
 
 
+async def test_http_1_0_client_that_offers_another_protocol() -> None:
+    """It need not name a host, and it knows no chunks."""
+
+    async def provider(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", chunks([b"ok"]))
+
+    async with serve(provider) as server, compactd(configured(server.url)) as proxy:
+        client = await proxy.connect()
+        await client.send(b"GET /v1/models HTTP/1.0\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        head = await client.head()
+        assert (head.status, head["transfer-encoding"], await client.rest()) == (200, "", b"ok")
+
+
 WEBSOCKET = (
     "Connection: Upgrade",
     "Upgrade: websocket",
