@@ -31,7 +31,7 @@ from app import __version__
 from app.edge import log
 from app.edge.protocol import Protocol, Serving
 from app.edge.stores import unusable
-from app.edge.upstream.dial import untrusted
+from app.edge.upstream.trust import untrusted
 from app.errors import ConfigInvalid
 from app.own.loading import missing
 from app.settings import Settings, load

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.edge.upstream import dial, transport
+from app.edge.upstream import transport, trust
 from tests.edge.talks import MODELS, Talk, compacted
 from tests.edge.wire import Answer, Running, compactd, configured
 from tests.strict.answers import Call, Reply
@@ -52,7 +52,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    context = dial.trusted()
+    context = trust.trusted()
     monkeypatch.setattr(transport, "trusted", lambda: context)
 
 

@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 
 from app.core import tokens
 from app.edge import memory
-from app.edge.upstream import dial, transport
+from app.edge.upstream import transport, trust
 
 HERE = Path(__file__).parent
 
@@ -25,7 +25,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     return {"asyncio": asyncio.new_event_loop}
 
 
-trusted = cache(dial.trusted)  # reading the system's certificates takes a tenth of a second, so once for all
+trusted = cache(trust.trusted)  # reading the system's certificates takes a tenth of a second, so once for all
 
 
 @pytest.fixture(autouse=True)

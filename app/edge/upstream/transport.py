@@ -13,11 +13,12 @@ import ssl
 import httpx
 
 from app.edge.upstream.connection import Connection
-from app.edge.upstream.dial import dial, trusted
+from app.edge.upstream.dial import dial
 from app.edge.upstream.exchange import Exchange
 from app.edge.upstream.framing import frame
 from app.edge.upstream.pool import Pool
 from app.edge.upstream.routes import Route, Routes
+from app.edge.upstream.trust import trusted
 
 # Seconds: connect in all; read and write without any progress; pool waiting for a free connection.
 DEFAULT_TIMEOUT = httpx.Timeout(connect=10.0, read=600.0, write=600.0, pool=30.0)

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from app.edge.upstream import Upstream
-from app.edge.upstream.dial import trusted
+from app.edge.upstream.trust import trusted
 from tests.edge.upstream.peers import Authority
 
 

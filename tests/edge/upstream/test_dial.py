@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import certifi
 import httpx
 import pytest
 
 from app.edge.upstream import Upstream, dial
 from app.edge.upstream.routes import Place
-from app.settings.sections import Sections
 from tests.edge.upstream.peers import Authority, Peer, answers, ask, response, serve
 
 OK = answers(response(b"hi"), response(b"hi"))
@@ -177,69 +173,6 @@ async def test_handshake_counts_as_connecting(upstream: Upstream) -> None:
     async with serve(script) as server:
         with pytest.raises(httpx.ConnectTimeout):
             await ask(upstream, server.url.replace("http:", "https:"), connect=0.1)
-
-
-async def test_authority_named_in_the_environment(
-    monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
-) -> None:
-    file = tmp_path / "ca.pem"
-    file.write_text(authority.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    client = Upstream(ssl_context=dial.trusted())
-    async with serve(OK, authority.server()) as server:
-        assert await ask(client, server.url) == (200, b"hi")
-    await client.aclose()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "fault"),
-    [
-        ("SSL_CERT_FILE", "ca.pem", ""),
-        ("SSL_CERT_FILE", "", ""),
-        ("SSL_CERT_FILE", "none.pem", "the file that it names can't be read (No such file or directory); name a file"),
-        (
-            "SSL_CERT_FILE",
-            "empty.pem",
-            "the file that it names holds no certificate; name a file of certificates in PEM",
-        ),
-        ("SSL_CERT_FILE", "certs", "the file that it names can't be read (Is a directory)"),
-        ("SSL_CERT_DIR", "certs", ""),
-        ("SSL_CERT_DIR", "none:certs", ""),
-        (
-            "SSL_CERT_DIR",
-            "none:ca.pem",
-            "no directory that it names can be read; name one of certificates, or unset it",
-        ),
-    ],
-)
-def test_certificates_that_the_environment_names_and_are_not_there_are_told(
-    name: str, value: str, fault: str, monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("ca.pem").write_text(authority.pem)
-    Path("empty.pem").touch()
-    Path("certs").mkdir()
-    monkeypatch.setenv(name, value)
-    told = [str(one) for one in dial.untrusted(Sections())]
-    assert len(told) == bool(fault)
-    assert all(one.startswith(f"{name}: {fault}") for one in told)
-
-
-def test_machine_without_certificates_gets_certifis(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    expected = ssl.create_default_context(cafile=certifi.where()).cert_store_stats()
-    assert dial.trusted().cert_store_stats() == expected
-
-
-def test_one_directory_of_certificates_among_several_is_enough(
-    monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
-) -> None:
-    """Whoever names a company's own does not want all others besides."""
-    (tmp_path / "ca.pem").write_text(authority.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path / 'none'}:{tmp_path}")
-    assert dial.trusted().cert_store_stats()["x509_ca"] == 0
 
 
 # Proxies
