@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -17,7 +17,7 @@ from app import __version__
 from app.errors import ConfigInvalid, StoreFailed, Unreadable
 from app.own.loading import install, missing
 from app.ports import Store
-from app.settings import EXTRACTIVE, Need, Policy, Settings, Upstream, describe, load
+from app.settings import Need, Settings, describe, load
 
 DEFAULT_FILE = Path("config/compactd.yaml")
 cli = typer.Typer(
@@ -120,40 +120,14 @@ def _greet(settings: Settings, file: str | None) -> None:
 @cli.command()
 def check(file: File = None, config: Config = None) -> None:
     """Check the configuration: every fault at once, or what it comes to."""
+    from app.edge.outline import outline
     from app.edge.server import NEEDS
-    from app.steps.rewriting import MODELLESS
 
     config = _one(file, config)
     settings = _settings(config, NEEDS)
     typer.echo(f"{_file(config) or 'built-in defaults'}: sound")
-    apart = settings.listen.workers > 1 and settings.store.url.startswith("memory:")
-    typer.echo(f"  store: {describe(settings)['store']['url']}{' (each worker has one of its own)' if apart else ''}")
-    for name, upstream in settings.upstreams.items():
-        typer.echo(f"  upstream {name}: {upstream.base_url} ({', '.join(upstream.formats)})")
-    for policy in settings.policies:
-        trigger, target = map(_threshold, (policy.trigger_threshold, policy.target_threshold))
-        if isinstance(policy.trigger_threshold, int) and isinstance(policy.target_threshold, float):
-            target += " (or of the trigger, where that is less)"
-        typer.echo(f"  policy {policy.name}: {policy.strategy}, mode {policy.mode}, from {trigger} down to {target}")
-        if policy.strategy not in MODELLESS:
-            typer.echo(f"    summaries: {_writer(policy, settings.upstreams)}")
-    if not settings.policies:
-        typer.echo("  no policy: every request passes untouched")
-
-
-def _writer(policy: Policy, upstreams: Mapping[str, Upstream]) -> str:
-    """Who writes its summaries. A word before a colon that is no upstream's name is part of the model's: only here that shows."""
-    name, model = policy.summary_target(upstreams)
-    if policy.summary_model == EXTRACTIVE:
-        return "without a model"
-    if name is None:
-        return f"{model} of the request's own upstream" if model else "the request's own model"
-    keyless = "" if upstreams[name].brings_credentials else ", for requests that go there (it has no api_key)"
-    return f"{model} of upstream {name}{keyless}"
-
-
-def _threshold(value: float) -> str:
-    return f"{value:,} tokens" if isinstance(value, int) else f"{value:.0%} of the window"
+    for line in outline(settings):
+        typer.echo(f"  {line}")
 
 
 @cli.command()

@@ -57,13 +57,6 @@ def test_check_without_a_file() -> None:
     assert "policy default: summarize" in told
 
 
-def test_check_says_what_is_allowed_but_rarely_meant(tmp_path: Path) -> None:
-    (tmp_path / "odd.yaml").write_text("{policies: [], listen: {workers: 2}, store: {url: 'memory://'}}\n")
-    told = run("check", "--config", "odd.yaml")
-    assert "memory:// (each worker has one of its own)" in told
-    assert "no policy: every request passes untouched" in told
-
-
 def test_check_finds_the_file_where_serve_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "compactd.yaml").write_text(LOW)
@@ -211,28 +204,6 @@ def test_replay_of_what_would_not_be_looked_at(tmp_path: Path) -> None:
     assert "There is no policy named 'nix'." in run("replay", "talk.json", "--policy", "nix", code=1)
     (tmp_path / "said.json").write_text('{"messages": [{"role": "assistant", "content": "Yes."}]}')
     assert "asks the model for anything" in run("replay", "said.json", code=1)
-
-
-def test_check_says_which_thresholds_are_tokens(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("policies: [{name: own, trigger_threshold: 80000, target_threshold: 0.25}]\n")
-    told = run("check", "--config", "own.yaml")
-    assert "from 80,000 tokens down to 25% of the window (or of the trigger, where that is less)" in told
-
-
-@pytest.mark.parametrize(
-    ("policy", "who"),
-    [
-        ("summary_model: extractive", "without a model"),
-        ("strategy: combined", "the request's own model"),
-        ("summary_model: claude-haiku-4-5", "claude-haiku-4-5 of the request's own upstream"),
-        ("summary_model: 'opnai:small'", "opnai:small of the request's own upstream"),
-        ("summary_model: 'gemini:small'", "small of upstream gemini, for requests that go there (it has no api_key)"),
-        ("strategy: sliding_window", ""),
-    ],
-)
-def test_check_says_who_writes_summaries(policy: str, who: str, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(f"policies: [{{name: own, {policy}}}]\n")
-    assert ([*re.findall(r"summaries: (.*)", run("check", "--config", "own.yaml"))] or [""]) == [who]
 
 
 def test_replay_of_nothing(tmp_path: Path) -> None:
