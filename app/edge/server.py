@@ -29,6 +29,7 @@ from pydantic import ValidationError
 
 from app import __version__
 from app.edge import log
+from app.edge.files import fitted
 from app.edge.protocol import Protocol, Serving
 from app.edge.stores import unusable
 from app.edge.upstream.trust import untrusted
@@ -154,6 +155,7 @@ def serve(file: str | None, overrides: dict[str, object], listening: Callable[[S
     """Run until stopped. `listening` is told the settings once the address is ours. Raises ConfigInvalid before anything is opened."""
     settings = read_settings(file, overrides)
     log.configure(settings)
+    settings = fitted(settings)
     structlog.get_logger("compactd").info(
         "starting", version=__version__, address=f"{settings.listen.host}:{settings.listen.port}", workers=settings.listen.workers,
         file=file or "built-in defaults", store=settings.store.url.partition("://")[0],
@@ -193,7 +195,7 @@ def _serve_workers(
             stopping = stopping or sig != signal.SIGHUP
             if sig == signal.SIGHUP:
                 with contextlib.suppress(ConfigInvalid):  # the workers tell what is wrong
-                    settings = read_settings(file, overrides)
+                    settings = fitted(read_settings(file, overrides))
                     log.configure(settings)
             for worker in workers:
                 if worker.process.pid is not None and worker.process.is_alive():
