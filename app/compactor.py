@@ -98,7 +98,8 @@ class Compactor:
         reason = ineligible(context)
         if reason:
             return outcome_of(context, reason)
-        return await self._run_to_end(ask, self._compact(context, trigger))
+        compaction = self._compact(context, trigger)
+        return await (compaction if again else self._run_to_end(ask, compaction))
 
     async def _count(self, context: Context, least: int, trigger: int) -> None:
         """Locally, on the scale of what the provider has reported so far; where that can't decide, by the provider itself."""

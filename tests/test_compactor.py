@@ -603,6 +603,24 @@ async def test_racing_replicas_forward_the_same_bytes(monkeypatch: pytest.Monkey
     assert {outcome.result for outcome in later} == {"replayed"}
 
 
+async def test_whoever_looks_again_and_compacts_after_all_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another replica was first, and what it made was refused or lost meanwhile."""
+    house, talk = House(), Talk.of(10)
+    firsts, faults = iter([False]), list[Any]()
+
+    async def first_to_write(*_: Any) -> bool:
+        ran.append(house.compactor.running(asked))
+        return next(firsts, True)
+
+    monkeypatch.setattr(house.compactor._filler, "first_to_write", first_to_write)
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    asked, ran = talk.asked(policy()), list[Any]()
+    assert story(await house.compactor.decide(asked)) == ("compacted", "threshold")
+    await asyncio.sleep(0)
+    assert (faults, house.compactor.running(asked)) == ([], None)
+    assert ran[0] is ran[1] is not None
+
+
 async def test_what_one_replica_saw_refused_another_does_not_send() -> None:
     """The refusal comes while the other is at work."""
 
