@@ -40,11 +40,11 @@ def admit(exchange: Exchange, refusing: bool, inflight: int) -> None:
         raise Refused(503, "too_many_requests_inflight", "compactd is at `limits.max_inflight`; try again later.")
 
 
-def recognised(exchange: Exchange, route: Route, target: Target) -> None:
+def recognised(exchange: Exchange, route: Route) -> None:
     """Refuse a stranger before its body is taken in, where every upstream that it could be for asks for a key of ours."""
     wiring = exchange.wiring
     upstreams = wiring.settings.upstreams
-    meant = [upstreams[route.upstream], *(one for one in upstreams.values() if target.format in one.formats)]
+    meant = [upstreams[route.upstream], *(one for one in upstreams.values() if route.format in one.formats)]
     if wiring.keys and all(one.brings_credentials for one in meant) and not _holders(exchange):
         raise _stranger()
 
@@ -95,6 +95,11 @@ def direct_unread(exchange: Exchange, route: Route, target: Target, too_large: b
         )  # fmt: skip
     else:
         raise Refused(503, "no_room", "compactd is at `limits.max_held_bytes`; try again later.")
+
+
+def direct_beside(exchange: Exchange, route: Route) -> str:
+    """Who is asked for a path without a conversation: counting, embedding and others name a model as well."""
+    return _direct(exchange, route, _model_of(exchange))
 
 
 def _direct(exchange: Exchange, route: Route, model: str) -> str:

@@ -23,7 +23,7 @@ from app.edge.forwarding import ask_upstream, upstream_failure
 from app.edge.headers import Headers, response_headers
 from app.edge.keepalive import kept_alive
 from app.edge.metrics import UPSTREAM_FAILURES
-from app.edge.reception import admit, ask_of, authenticate, direct_unread, recognised
+from app.edge.reception import admit, ask_of, authenticate, direct_beside, direct_unread, recognised
 from app.edge.record import RequestRecorder
 from app.edge.routing import Route
 from app.edge.second_chance import SecondChance
@@ -106,22 +106,42 @@ class Relay:
         exchange.record.upstream = route.upstream
         if not route.target or scope["method"] != "POST":
             exchange.record.reason = "not_a_conversation"
-            await self._stream_through(exchange, route, [])
+            await self._beside(exchange, route)
             return
         exchange.record.format = route.target.format
-        recognised(exchange, route, route.target)
-        limit = exchange.wiring.settings.limits.max_body_bytes
-        chunks, whole = await take_body(exchange.receive, limit, partial(self._hold, exchange))
+        chunks, whole = await self._taken(exchange, route)
         if not whole:
+            limit = exchange.wiring.settings.limits.max_body_bytes
             exchange.record.reason = "too_large" if exchange.held > limit else "no_room"
             direct_unread(exchange, route, route.target, exchange.held > limit)
             await self._stream_through(exchange, exchange.route, chunks)
             return
-        exchange.raw = exchange.body = b"".join(chunks)
-        chunks.clear()  # or it would be held twice until the answer's end
-        exchange.length = len(exchange.raw)
-        exchange.client.body_complete()
         await exchange.client.during(self._conversation(exchange, route, route.target))
+
+    async def _beside(self, exchange: Exchange, route: Route) -> None:
+        """A path without a conversation; its body is not looked at, but for a model that decides who is asked."""
+        told = exchange.headers.get("content-type", "")
+        if not (exchange.scope["method"] == "POST" and "json" in told and exchange.wiring.router.needs_model(route)):
+            await self._stream_through(exchange, route, [])
+            return
+        chunks, whole = await self._taken(exchange, route)
+        if whole:
+            authenticate(exchange, direct_beside(exchange, route))
+            await exchange.client.during(self._ask_and_relay(exchange))
+        else:
+            await self._stream_through(exchange, route, chunks)
+
+    async def _taken(self, exchange: Exchange, route: Route) -> tuple[list[bytes], bool]:
+        """As `take_body`; a body that is whole is the exchange's from here on."""
+        recognised(exchange, route)
+        limit = exchange.wiring.settings.limits.max_body_bytes
+        chunks, whole = await take_body(exchange.receive, limit, partial(self._hold, exchange))
+        if whole:
+            exchange.raw = exchange.body = b"".join(chunks)
+            chunks.clear()  # or it would be held twice until the answer's end
+            exchange.length = len(exchange.raw)
+            exchange.client.body_complete()
+        return chunks, whole
 
     def _hold(self, exchange: Exchange, size: int) -> bool:
         """Count what is taken into memory; False where that is more than there is room for. A request that takes its time has half of it:

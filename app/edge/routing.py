@@ -6,8 +6,9 @@ the path's format says where it goes; a model glob can still choose another upst
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
@@ -34,6 +35,8 @@ _FAMILIES = (
 )
 
 
+_MODEL_IN_PATH = re.compile(r"/(?:models|deployments)/([^/:]+)[/:]")
+"""For counting and embedding at Gemini's and Azure's addresses."""
 REMEMBERED_PATH = 256
 """Bytes; what is longer is routed anew each time, or strangers could fill the memory with paths."""
 
@@ -98,7 +101,9 @@ class Router:
         form = target.format if target else self._family(raw, anthropic)
         upstream = self._by_format.get(form)
         if upstream is not None:
-            return Route(upstream, raw, target, form)
+            route = Route(upstream, raw, target, form)
+            told = None if target else _MODEL_IN_PATH.search(unquote_to_bytes(raw).decode("utf-8", "replace"))
+            return replace(route, upstream=self.by_model(route, told[1])) if told else route
         # A conversation brings a key that is meant for one provider: among several, no guess may send it to another.
         guess = not target or len(self._upstreams) == 1
         return Route(next(iter(self._by_format.values()), "") if guess else "", raw, None, form)
@@ -124,16 +129,15 @@ class Router:
 
     def by_model(self, route: Route, model: str) -> str:
         """The upstream for this model: one whose globs match and that serves the format, unless the client named another."""
-        if route.named or not self._globbed or not route.target:
+        if route.named:
             return route.upstream
         for name, upstream in self._globbed:
-            if route.target.format in upstream.formats and upstream.claims(model):
+            if route.format in upstream.formats and upstream.claims(model):
                 return name
         return route.upstream
 
     def needs_model(self, route: Route) -> bool:
         """Could the model in the body choose another upstream than the path does?"""
-        if route.named or route.target is None or route.target.model:
+        if route.named or (route.target and route.target.model):
             return False
-        form = route.target.format
-        return any(form in upstream.formats and name != route.upstream for name, upstream in self._globbed)
+        return any(route.format in upstream.formats and name != route.upstream for name, upstream in self._globbed)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
 
 from app.formats import FORMATS
-from tests.edge.wire import PATHS, Answer, Taken, compactd, configured, remembering, request, until
+from app.settings import Settings
+from tests.edge.wire import PATHS, Answer, Taken, chunks, compactd, configured, remembering, request, until
 
 BODIES = {
     "openai-chat": {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]},
@@ -266,3 +268,54 @@ async def test_a_stranger_is_refused_before_its_body_has_come() -> None:
         client = await proxy.connect()
         await client.send(head.format(f"/open{PATHS['openai-chat']}").encode())
         await until(lambda: proxy.app.relay.held == 1)
+
+
+async def test_a_model_decides_whose_key_it_is_on_other_paths_too() -> None:
+    """Counting and embedding: the key in the request is that provider's, and no business of the format's first one."""
+    async with remembering() as (url, got), remembering() as (other, theirs):
+        upstreams = {
+            "one": {"base_url": url, "formats": ["anthropic-messages", "openai-chat"]},
+            "other": {"base_url": other, "formats": ["anthropic-messages", "openai-chat"], "models": ["glm-*"]},
+        }
+        body, kind = b'{"model": "glm-5", "input": "x"}', "content-type: application/json; charset=utf-8"
+        sent = [
+            request("POST", "/v1/messages/count_tokens", "x-api-key: k", kind, body=body),
+            request("POST", "/v1/embeddings", "authorization: Bearer k", kind, body=body),
+            request("POST", "/v1/embeddings", kind, "transfer-encoding: chunked", length=False)
+            + chunks([body[:9], body[9:]]),
+            request("POST", "/v1/embeddings", kind, "content-encoding: gzip", body=gzip.compress(body)),
+        ]
+        usual = [
+            request("POST", "/v1/embeddings", kind, body=body.replace(b"glm", b"gpt")),
+            request("POST", "/v1/embeddings", kind, body=b"no json"),
+            request("POST", "/v1/files", "content-type: text/plain", body=body),
+            request("POST", "/one/v1/embeddings", kind, body=body),
+            request("GET", "/v1/models"),
+        ]
+        settings = Settings(upstreams=upstreams, store={"url": "memory://"})
+        async with compactd(settings) as proxy:
+            for data in (*sent, *usual):
+                assert (await proxy.ask(data)).told == ("passed", "not_a_conversation")
+    assert len(theirs) == len(sent)
+    assert [one.body for one in theirs[:3]] == [body] * 3
+    assert len(got) == len(usual)
+
+
+async def test_a_body_that_only_names_a_model_is_bounded_and_may_break_off() -> None:
+    async with remembering() as (url, got), remembering() as (other, theirs):
+        upstreams = {
+            "one": {"base_url": url, "formats": ["openai-chat"]},
+            "other": {"base_url": other, "formats": ["openai-chat"], "models": ["glm-*"]},
+        }
+        settings = Settings(upstreams=upstreams, store={"url": "memory://"}, limits={"max_body_bytes": 1_000})
+        async with compactd(settings) as proxy:
+            body = b'{"model": "glm-5", "input": "' + b"x" * 200_000 + b'"}'
+            answer = await proxy.ask(request("POST", "/v1/embeddings", "content-type: application/json", body=body))
+            assert answer.told == ("passed", "not_a_conversation")
+            client = await proxy.connect()
+            await client.send(request("POST", "/v1/embeddings", "content-type: application/json", body=body[:500])[:-9])
+            await until(lambda: proxy.app.relay.held)
+            client.leave()
+            await until(lambda: not proxy.app.relay.inflight)
+            assert proxy.app.relay.held == 0
+    assert ([one.body for one in got], theirs) == ([body], [])

@@ -155,7 +155,8 @@ def test_no_upstream_at_all() -> None:
         ("/v1/messages", "fw-1", "anthropic"),
         ("/openai/v1/chat/completions", "fw-1", "openai"),
         ("/fireworks/v1/chat/completions", "gpt-4o", "fireworks"),
-        ("/v1/models", "fw-1", "openai"),
+        ("/v1/embeddings", "fw-1", "fireworks"),
+        ("/v1/messages/count_tokens", "fw-1", "anthropic"),
     ],
 )
 def test_a_models_glob_wins_over_the_format_but_not_over_a_name(path: str, model: str, upstream: str) -> None:
@@ -171,7 +172,8 @@ def test_a_models_glob_wins_over_the_format_but_not_over_a_name(path: str, model
         ("/v1/chat/completions", True),
         ("/v1/responses", False),
         ("/v1/messages", False),
-        ("/v1/models", False),
+        ("/v1/embeddings", True),
+        ("/v1/messages/count_tokens", False),
         ("/openai/v1/chat/completions", False),
         ("/fireworks/v1/chat/completions", False),
         ("/openai/deployments/gpt-4o/chat/completions", False),
@@ -183,6 +185,18 @@ def test_where_only_the_model_in_a_body_can_tell(path: str, needed: bool) -> Non
     assert not router(THREE).needs_model(router(THREE).route(path.encode(), False))
     alone = router(FIREWORKS)
     assert not alone.needs_model(alone.route(path.encode(), False))
+
+
+def test_a_model_in_a_path_without_a_conversation() -> None:
+    other = {"other": {"base_url": "https://x.test", "formats": ["gemini", "openai-chat"], "models": ["gem-*"]}}
+    for path, upstream in (
+        ("/v1beta/models/gem-1:countTokens", "other"),
+        ("/v1beta/models/gem-1%3AembedContent", "other"),
+        ("/v1beta/models/gemini-2.5-pro:countTokens", "gemini"),
+        ("/openai/deployments/gem-1/embeddings", "other"),
+        ("/gemini/v1beta/models/gem-1:countTokens", "gemini"),
+    ):
+        assert routed(path, THREE, other)[0] == upstream
 
 
 @pytest.mark.parametrize(
