@@ -23,7 +23,7 @@ from app.core.view import Clearing, Facts
 from app.formats import wording
 from app.formats.base import Answer, CountCall, Format, Part, Target, Usage
 from app.formats.gemini_parts import (
-    answers_at,
+    Answers,
     calls_of,
     camel,
     canonical_parts,
@@ -127,14 +127,14 @@ class Gemini(Format):
     # Writing. Calls are never taken out alone: two model contents in a row are refused by older models (G7).
 
     def clear(self, item: Any, clearings: Sequence[Clearing]) -> list[Edit]:
-        facts = self.facts(item)
+        facts, answers = self.facts(item), Answers(item["parts"] if clearings else [])
         edits: list[Edit] = []
         for clearing in clearings:
             if clearing.inputs:
                 edits.append((facts.calls[clearing.ordinal].path, dump({})))
                 continue
             response = {"output": clearing.text}  # an object it stays (G9)
-            for at, key, answer in answers_at(item["parts"], facts.results[clearing.ordinal].path):
+            for at, key, answer in answers.at(facts.results[clearing.ordinal].path):
                 if "parts" in answer:  # media that `response` points to: they go with it (G27)
                     kept = {name: thing for name, thing in answer.items() if name != "parts"}
                     edits.append((("parts", at, key), dump(kept | {"response": response})))

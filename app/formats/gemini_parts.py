@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from app.core.jsonspan import Path
+from app.core.jsonspan import Path, dump
 from app.core.view import Call, Result
 from app.formats.base import Part
 from app.formats.lenient import json_size, json_text, string
@@ -61,15 +61,22 @@ def results_of(parts: list[Any]) -> Iterator[Result]:
             seen |= {ident} - {""}
 
 
-def answers_at(parts: list[Any], path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(index, key, answer) of the answer that a result's path leads to, and of later ones to the same id."""
-    first, key = int(path[1]), str(path[2])
-    ident = parts[first][key].get("id")
-    yield first, key, parts[first][key]
-    for at in range(first + 1, len(parts)) if ident else ():
-        for again in _spelled(parts[at], "functionResponse"):
-            if parts[at][again].get("id") == ident:
-                yield at, again, parts[at][again]
+class Answers:
+    """Where answers stand, by the id of their call."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+        self._places: dict[str, list[tuple[int, str]]] = {}
+        for at, part in enumerate(parts):
+            for key in _spelled(part, "functionResponse"):
+                self._places.setdefault(string(part[key].get("id")), []).append((at, key))
+
+    def at(self, path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """(index, key, answer) of the answer that a result's path leads to, and of later ones to the same id."""
+        first = int(path[1]), str(path[2])
+        ident = string(self._parts[first[0]][first[1]].get("id"))
+        for at, key in self._places[ident] if ident else [first]:
+            yield at, key, self._parts[at][key]
 
 
 def open_ends(parts: list[Any]) -> tuple[list[Call], list[Result]]:
@@ -129,15 +136,20 @@ def says_something(part: Any) -> bool:
 def canonical_parts(parts: list[Any]) -> list[Any]:
     """Without signatures and thoughts, which clients lose, and without a second copy of an answer to one call, which they add."""
     same: list[Any] = []
+    answers: set[bytes] = set()
     for part in parts:
         known = camel(part) if isinstance(part, dict) else part
         if isinstance(known, dict):
             thought = known.pop("thought", False)
             known.pop("thoughtSignature", None)
             answer = known.get("functionResponse")
-            copied = isinstance(answer, dict) and bool(answer.get("id")) and known in same
-            if thought or copied or not any(known.values()):
+            if thought or not any(known.values()):
                 continue
+            if isinstance(answer, dict) and answer.get("id"):
+                text = dump(known, ordered=True)
+                if text in answers:
+                    continue
+                answers.add(text)
         same.append(known)
     return same
 

@@ -142,6 +142,24 @@ def test_G3_answers_resent_after_a_resume_belong_to_their_call() -> None:
     assert [part["functionResponse"]["response"] for part in cleared(twice)["parts"]] == [{"output": "[cleared]"}] * 2
 
 
+@pytest.mark.parametrize("ident", ["{}", "same"])
+def test_thousands_of_answers_in_one_content_are_read_and_cleared_as_a_few_are(ident: str) -> None:
+    """In one pass: each was compared with all others, and a few megabytes held a worker up for minutes."""
+    many = 20_000
+    item = {
+        "role": "user",
+        "parts": [
+            {"functionResponse": {"name": "ls", "id": ident.format(at), "response": {"output": str(at)}}}
+            for at in range(many)
+        ],
+    }
+    results = FORM.facts(item).results
+    assert len(results) == (1 if ident == "same" else many)
+    assert FORM.canonical(item)["parts"] == item["parts"]
+    edits = FORM.clear(item, [Clearing(at, "[cleared]") for at in range(len(results))])
+    assert [path for path, _ in edits] == [("parts", at, "functionResponse", "response") for at in range(many)]
+
+
 def test_G4_answers_in_contents_of_their_own_stay_with_their_calls() -> None:
     history = [user("a"), calls("ls", "cat"), answers("ls"), answers("cat"), user("b"), says("ok"), user("c")]
     assert boundaries(*history) == [1, 4, 5, 6]

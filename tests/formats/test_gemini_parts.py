@@ -10,7 +10,7 @@ import pytest
 
 from app.core.media import Image
 from app.formats.gemini_parts import (
-    answers_at,
+    Answers,
     calls_of,
     camel,
     canonical_parts,
@@ -49,14 +49,14 @@ def test_G9_second_answer_to_one_id_belongs_to_the_first() -> None:
     parts = [answered("ls", id="1"), answered("ls", id="2"), answered("ls", id="1"), answered("ls", id="2")]
     results = list(results_of(parts))
     assert [(result.id, result.path[1]) for result in results] == [("1", 0), ("2", 1)]
-    assert [at for at, _, _ in answers_at(parts, results[1].path)] == [1, 3]
+    assert [at for at, _, _ in Answers(parts).at(results[1].path)] == [1, 3]
 
 
 def test_G3_answers_without_ids_each_count() -> None:
     parts = [answered("ls"), answered("ls")]
     results = list(results_of(parts))
     assert [(result.id, result.tool) for result in results] == [("", "ls"), ("", "ls")]
-    assert [at for at, _, _ in answers_at(parts, results[0].path)] == [0]
+    assert [at for at, _, _ in Answers(parts).at(results[0].path)] == [0]
 
 
 def test_G11_a_signed_call_keeps_its_arguments() -> None:
