@@ -25,6 +25,7 @@ from app.edge.upstream.sender import Sender
 MAX_HEAD = 65536  # bytes of head, informational responses included, or of trailers; looked at after each read
 HIGH_WATER = 262144  # queued body bytes at which reading pauses …
 LOW_WATER = 65536  # … and at which it goes on
+_BOTH = frozenset({b"content-length", b"transfer-encoding"})
 TICK = 0.001  # seconds by which a timer may be early
 
 
@@ -63,8 +64,10 @@ class Exchange(httpx.AsyncByteStream):
         self._write = write
         self._sender = Sender(connection)
         parser = httptools.HttpResponseParser(self)
-        # What careless servers do and every client bears: lines that end in LF alone, blanks after a chunk's size.
-        parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
+        # What careless servers do and clients bear: lines that end in LF alone, blanks after a chunk's size, a length besides chunks.
+        parser.set_dangerous_leniencies(
+            lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_chunked_length=True
+        )
         self._parser: httptools.HttpResponseParser | None = parser
         self._pieces: list[bytes] = []  # body bytes of the read being parsed
         self._queue: deque[bytes] = deque()
@@ -156,6 +159,13 @@ class Exchange(httpx.AsyncByteStream):
         if status >= 200 and not self._answered:
             self.status = status
             self._answered = True
+            fields = {name.lower(): value for name, value in self.headers}
+            if fields.keys() >= _BOTH:
+                # Chunks count (RFC 9112 section 6.3), and the connection is used for nothing else.
+                if fields[b"transfer-encoding"].lower() != b"chunked":
+                    raise ValueError("a length and another coding")  # makes the parser fail
+                self.headers = [(name, value) for name, value in self.headers if name.lower() != b"content-length"]
+                self._surplus = True
             if self._bodiless:
                 self.on_message_complete()  # the parser can't know; it is not used for anything after this
             if not self.head.done():

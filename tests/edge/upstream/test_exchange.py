@@ -84,6 +84,12 @@ CASES = {
         b"no",
     ),
     "lines end in LF": Case(OK[:-2] + b"\ncontent-length: 1\n\nx", headers=((CL, b"1"),), body=b"x"),
+    "a length besides chunks": Case(
+        OK + b"content-length: 7\r\nTransfer-Encoding: chunked\r\nx: y\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        headers=((b"Transfer-Encoding", b"chunked"), (b"x", b"y")),
+        body=b"hi",
+        kept=False,
+    ),
     "blank after the size": Case(
         CHUNKED + b"2 \r\nhi\r\n0\r\n\r\n", headers=((b"transfer-encoding", b"chunked"),), body=b"hi"
     ),
@@ -157,6 +163,8 @@ async def _drain(exchange: Exchange) -> bytes:
         OK + b"no colon\r\n\r\n",
         OK + b"content-length: 1\r\ncontent-length: 2\r\n\r\nx",
         OK + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\nx",
+        OK + b"content-length: 1\r\ntransfer-encoding: gzip\r\n\r\nx",
+        OK + b"transfer-encoding: identity\r\ncontent-length: 1\r\n\r\nx",
         OK + b"content-length: -1\r\n\r\nx",
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
