@@ -33,8 +33,8 @@ PATIENCE = 2.0
 """Seconds that a request waits for a provider's count at most."""
 PAUSE = 60.0
 """Seconds for which an endpoint that failed is not asked again."""
-KEPT = 4_096
-"""Answers that are kept, and failures."""
+KEPT, FAILURES = 1_024, 4_096
+"""Answers that are kept, for a client that asks the same again, and endpoints of tenants that failed."""
 LONGEST_ANSWER = 64 << 10
 
 
@@ -62,7 +62,7 @@ class ProviderCounter:
         self._pause = pause
         self._seed = secrets.randbits(63)
         self._known: Recent[bytes, int] = Recent(KEPT)
-        self._resting: Recent[tuple[str, str, str], float] = Recent(KEPT)
+        self._resting: Recent[tuple[str, str, str], float] = Recent(FAILURES)
 
     async def count(self, ask: Ask, body: bytes, beta: str = "") -> int | None:
         """Input tokens of `body` by the provider, None if it can't tell. `beta`: what its beta header has to say for the body's sake."""
