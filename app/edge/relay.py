@@ -51,22 +51,30 @@ class Relay:
         self._traces = traces
         self.draining = False  # told by /readyz
         self.refusing = False
-        self.inflight = 0
+        self.over = False  # the drain is; what still runs is cut off
         self.held = 0
         self._client = client
         self._compactor = compactor
         self._recorder = recorder
         self._second = SecondChance(client, compactor, recorder)
+        self._running: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self.wiring, self._recorder.begin(), Headers(scope["headers"]))
         exchange.trace = self._traces.begin(exchange)
-        self.inflight += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
         try:
             await self._serve(exchange)
         except ClientGone:
             exchange.record.disconnected = True
+        except asyncio.CancelledError:
+            if not self.over:
+                raise
+            task.uncancel()
+            await self._cut_off(exchange)
         except Refused as refused:
             await self._answer(exchange, refused.status, refused.code, str(refused))
         except UpstreamFailed as failed:
@@ -85,11 +93,31 @@ class Relay:
                     exchange, 500, "internal_error", "compactd failed on this request; its log says where."
                 )
         finally:
-            self.inflight -= 1
+            self._running.discard(task)
             self._let_go(exchange)
             self._recorder.end(exchange.record, exchange.outcome)
             if exchange.trace is not None:
                 exchange.trace.end()
+
+    @property
+    def inflight(self) -> int:
+        return len(self._running)
+
+    def end_drain(self) -> int:
+        """Cut off what still runs; how many requests that is."""
+        self.over = True
+        for task in self._running:
+            task.cancel()
+        return len(self._running)
+
+    async def _cut_off(self, exchange: Exchange) -> None:
+        """As where the provider breaks off: nobody must take an answer for whole that is not."""
+        if exchange.started:
+            exchange.record.broken = "draining"
+        else:
+            await self._answer(
+                exchange, 503, "draining", "This compactd has shut down before the answer came; try again."
+            )
 
     async def _serve(self, exchange: Exchange) -> None:
         scope = exchange.scope

@@ -63,6 +63,9 @@ class Server(uvicorn.Server):
         self._parent = parent
         self._listening = listening
         self._stopped = self._busy = 0.0  # when the drain began, and when a request was last seen in it
+        self._told = (
+            False  # that it has begun: not from within a signal's handler, which may come in the middle of another line
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -95,6 +98,9 @@ class Server(uvicorn.Server):
         if over or not relay.draining:
             return over
         limit = self._app.settings.limits.drain_seconds
+        if not self._told:
+            self._told = True
+            structlog.get_logger("compactd").info("draining", inflight=relay.inflight, drain_seconds=limit)
         if relay.inflight:
             self._busy = now
         if now - self._stopped >= limit / 2:
@@ -105,6 +111,13 @@ class Server(uvicorn.Server):
         quiet = not relay.inflight and (not self.server_state.connections or now - self._busy >= QUIET)
         self.should_exit = quiet or now - self._stopped >= limit
         return self.should_exit
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        cut = self._app.relay.end_drain()
+        if cut:
+            structlog.get_logger("compactd").warning("cut_off", requests=cut)
+        await super().shutdown(sockets)
+        structlog.get_logger("compactd").info("stopped")
 
 
 def read_settings(file: str | None, overrides: dict[str, object]) -> Settings:

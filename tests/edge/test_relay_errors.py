@@ -241,11 +241,13 @@ async def test_unknown_policy_or_mode(form: str, header: str, code: str) -> None
 async def test_what_can_not_be_taken_on_now(form: str, refusing: bool, limits: dict[str, int]) -> None:
     async with compactd(configured("http://127.0.0.1:9", limits=limits)) as proxy:
         proxy.app.relay.refusing = refusing
-        proxy.app.relay.inflight += 1
+        another = asyncio.create_task(asyncio.Event().wait())
+        proxy.app.relay._running.add(another)
         client = await proxy.connect()
         await client.send(asked(form))
         answer = await client.answer()
         assert await client.rest() == b""
+        another.cancel()
     assert (answer.status, answer["connection"], answer["retry-after"]) == (503, "close", "1")
     assert code_of(form, answer) == ("draining" if refusing else "too_many_requests_inflight")
 

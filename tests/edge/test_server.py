@@ -158,6 +158,50 @@ async def test_idle_connections_do_not_hold_up_a_stop(tmp_path: Path) -> None:
         assert time.monotonic() - began < 10
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["its time is over", "a second signal"])
+async def test_who_is_cut_off_by_the_end_is_told_so(tmp_path: Path, again: bool) -> None:
+    """In the shape of its format, and in the log: it had been a 500 in plain text, and looked like a crash."""
+    asked = asyncio.Semaphore(0)
+
+    async def script(peer: Peer) -> None:
+        """Sends the head of a stream and no more; to the other one nothing at all."""
+        if b"Hi." in (await taken(peer)).body:
+            await peer.send(HEAD)
+        asked.release()
+        await asyncio.Event().wait()
+
+    async with scripted(script, patience=60) as provider:
+        sections = {
+            "upstreams": upstreams(provider.url),
+            "store": {"url": "memory://"},
+            "limits": {"drain_seconds": 300 if again else 1},
+        }
+        async with process(tmp_path, **sections) as compactd:
+            waits, streams = await compactd.connect(), await compactd.connect()
+            await streams.send(request("POST", "/v1/messages", body=MESSAGES))
+            await streams.head()
+            await waits.send(request("POST", "/v1/messages", body=MESSAGES.replace(b"Hi.", b"Well?")))
+            await asked.acquire()
+            await asked.acquire()
+            compactd.signal(signal.SIGTERM)
+            begun = await compactd.logged("draining")
+            assert begun["inflight"] == 2
+            if again:
+                await asyncio.sleep(server.SAME_SIGNAL)
+                compactd.signal(signal.SIGTERM)
+            answer = await waits.answer()
+            assert answer["connection"] == "close"
+            assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "draining")
+            assert await streams.rest() == b""  # broken off, no clean end
+            assert await compactd.ended() == 0
+        lines = compactd.lines
+    assert [line["requests"] for line in lines if line["event"] == "cut_off"] == [2]
+    told = {(line["status"], line["error"], line["level"]) for line in lines if line["event"] == "request"}
+    assert told == {(503, "draining", "warning"), (200, "draining", "warning")}
+    assert lines[-1]["event"] == "stopped"
+    assert not [line for line in lines if line["level"] == "error"]
+
+
 async def test_drain_ends_when_its_time_is_over(tmp_path: Path) -> None:
     stream = Stream()
     async with scripted(stream, patience=60) as provider:
