@@ -19,7 +19,7 @@ def encryption_keys(text: str) -> dict[str, bytes]:
         try:
             key = base64.b64decode(encoded.replace("-", "+").replace("_", "/"), validate=True)
         except (binascii.Error, ValueError):
-            raise ValueError(f"has a key, number {number}, that is no base64") from None
+            raise ValueError(f"has a key, number {number}, that is no base64 (openssl rand -base64 32)") from None
         if len(key) not in KEY_BYTES:
             raise ValueError(
                 f"has a key, number {number}, of {len(key)} bytes; 32 are wanted (openssl rand -base64 32)"
