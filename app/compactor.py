@@ -53,7 +53,7 @@ class Compactor:
         self._filler = Filler(summarizer, Leasing(store, self._keeper.has_moved_on))
         self._rewriter = Rewriter(self._filler, self._keeper, recorder)
         self._preparer = Preparer(self._rewriter, self._filler, self._keeper, self._archivist, self._standing, recorder)
-        self._running: dict[int, asyncio.Task[Outcome]] = {}
+        self._running: dict[int, asyncio.Task[Outcome]] = {}  # by the id of the opened body, which the task holds
 
     async def decide(self, ask: Ask, overflowed: bool = False) -> Outcome:
         """What to forward for this request. Never raises, except for cancellation.

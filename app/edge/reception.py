@@ -83,18 +83,19 @@ def _stranger() -> Refused:
     return Refused(401, "unknown_key", "Send one of compactd's own keys (`auth`) where the provider's key would go.")
 
 
-def direct_unread(exchange: Exchange, route: Route, target: Target, too_large: bool) -> None:
-    """Say who is asked where the body is passed on as it comes. Refused where only a model in it could tell: it brings a key that is meant
-    for one provider."""
-    if not exchange.wiring.router.needs_model(route):
-        _direct(exchange, route, target.model)
-    elif too_large:
-        raise Refused(
-            413, "body_too_large", "Its model decides where this request goes, and it is over `limits.max_body_bytes`: put the upstream's "
-            "name first in the path.",
-        )  # fmt: skip
-    else:
+def direct_unread(exchange: Exchange, route: Route, too_large: bool) -> Route:
+    """Where a body goes that is passed on as it comes. Refused where only a model in it could tell: it brings a key that is meant for one
+    provider."""
+    if exchange.wiring.router.needs_model(route):
+        if too_large:
+            raise Refused(
+                413, "body_too_large", "Its model decides where this request goes, and it is over `limits.max_body_bytes`: put the "
+                "upstream's name first in the path.",
+            )  # fmt: skip
         raise Refused(503, "no_room", "compactd is at `limits.max_held_bytes`; try again later.")
+    _direct(exchange, route, route.target.model if route.target else "")
+    assert exchange.route is not None
+    return exchange.route
 
 
 def direct_beside(exchange: Exchange, route: Route) -> str:

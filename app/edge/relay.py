@@ -74,24 +74,18 @@ class Relay:
             if not self.over:
                 raise
             task.uncancel()
-            await self._cut_off(exchange)
+            await self._fail(
+                exchange, 503, "draining", "This compactd has shut down before the answer came; try again."
+            )
         except Refused as refused:
             await self._answer(exchange, refused.status, refused.code, str(refused))
         except UpstreamFailed as failed:
             if failed.code in UPSTREAM_FAILURES:
                 exchange.record.because = str(failed)
-            if exchange.started:
-                # The client must see a broken answer, never a clean end: leaving without the last part closes its connection.
-                exchange.record.broken = failed.code
-            else:
-                await self._answer(exchange, failed.status, failed.code, str(failed))
+            await self._fail(exchange, failed.status, failed.code, str(failed))
         except Exception as fault:
             self._recorder.fault("relay", fault)
-            exchange.record.broken = "internal_error"
-            if not exchange.started:
-                await self._answer(
-                    exchange, 500, "internal_error", "compactd failed on this request; its log says where."
-                )
+            await self._fail(exchange, 500, "internal_error", "compactd failed on this request; its log says where.")
         finally:
             self._running.discard(task)
             self._let_go(exchange)
@@ -109,15 +103,6 @@ class Relay:
         for task in self._running:
             task.cancel()
         return len(self._running)
-
-    async def _cut_off(self, exchange: Exchange) -> None:
-        """As where the provider breaks off: nobody must take an answer for whole that is not."""
-        if exchange.started:
-            exchange.record.broken = "draining"
-        else:
-            await self._answer(
-                exchange, 503, "draining", "This compactd has shut down before the answer came; try again."
-            )
 
     async def _serve(self, exchange: Exchange) -> None:
         scope = exchange.scope
@@ -137,39 +122,32 @@ class Relay:
             await self._beside(exchange, route)
             return
         exchange.record.format = route.target.format
-        chunks, whole = await self._taken(exchange, route)
-        if not whole:
-            limit = exchange.wiring.settings.limits.max_body_bytes
-            exchange.record.reason = "too_large" if exchange.held > limit else "no_room"
-            direct_unread(exchange, route, route.target, exchange.held > limit)
-            await self._stream_through(exchange, exchange.route, chunks)
-            return
-        await exchange.client.during(self._conversation(exchange, route, route.target))
+        if await self._taken(exchange, route):
+            await exchange.client.during(self._conversation(exchange, route, route.target))
 
     async def _beside(self, exchange: Exchange, route: Route) -> None:
         """A path without a conversation; its body is not looked at, but for a model that decides who is asked."""
         told = exchange.headers.get("content-type", "")
         if not (exchange.scope["method"] == "POST" and "json" in told and exchange.wiring.router.needs_model(route)):
             await self._stream_through(exchange, route, [])
-            return
-        chunks, whole = await self._taken(exchange, route)
-        if whole:
+        elif await self._taken(exchange, route):
             authenticate(exchange, direct_beside(exchange, route))
             await exchange.client.during(self._ask_and_relay(exchange))
-        else:
-            await self._stream_through(exchange, route, chunks)
 
-    async def _taken(self, exchange: Exchange, route: Route) -> tuple[list[bytes], bool]:
-        """As `take_body`; a body that is whole is the exchange's from here on."""
+    async def _taken(self, exchange: Exchange, route: Route) -> bool:
+        """Take in the body. False where there was no room for it: then it was passed on as it came."""
         recognised(exchange, route)
         limit = exchange.wiring.settings.limits.max_body_bytes
         chunks, whole = await take_body(exchange.receive, limit, partial(self._hold, exchange))
         if whole:
             exchange.raw = exchange.body = b"".join(chunks)
-            chunks.clear()  # or it would be held twice until the answer's end
             exchange.length = len(exchange.raw)
             exchange.client.body_complete()
-        return chunks, whole
+            return True
+        too_large = exchange.held > limit
+        exchange.record.reason = exchange.record.reason or ("too_large" if too_large else "no_room")
+        await self._stream_through(exchange, direct_unread(exchange, route, too_large), chunks)
+        return False
 
     def _hold(self, exchange: Exchange, size: int) -> bool:
         """Count what is taken into memory; False where that is more than there is room for. A request that takes its time has half of it:
@@ -276,6 +254,14 @@ class Relay:
         """What requests leave behind is stored; asked once, when no request comes any more."""
         if self._background:
             await asyncio.wait(self._background, timeout=SETTLING)
+
+    async def _fail(self, exchange: Exchange, status: int, code: str, message: str) -> None:
+        """An error of compactd's own. Where an answer has begun the client must see it broken, never a clean end: leaving without the last
+        part closes its connection."""
+        if exchange.started:
+            exchange.record.broken = code
+        else:
+            await self._answer(exchange, status, code, message)
 
     async def _answer(self, exchange: Exchange, status: int, code: str, message: str) -> None:
         """An answer of compactd's own, in the shape of the format that the client speaks."""

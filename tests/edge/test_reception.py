@@ -222,14 +222,14 @@ def test_no_key_goes_to_a_provider_by_guess() -> None:
         found = exchange(path)
         assert found.route is not None
         assert found.route.target is not None
-        direct_unread(found, found.route, found.route.target, True)
+        direct_unread(found, found.route, True)
         assert (found.route.upstream, found.record.upstream) == (upstream, upstream)
     found = exchange("/v1/chat/completions")
     assert found.route is not None
     assert found.route.target is not None
     for too_large, told in ((True, (413, "body_too_large")), (False, (503, "no_room"))):
         with pytest.raises(Refused) as refused:
-            direct_unread(found, found.route, found.route.target, too_large)
+            direct_unread(found, found.route, too_large)
         assert (refused.value.status, refused.value.code) == told
 
 

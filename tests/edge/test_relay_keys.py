@@ -310,12 +310,14 @@ async def test_a_body_that_only_names_a_model_is_bounded_and_may_break_off() -> 
         settings = Settings(upstreams=upstreams, store={"url": "memory://"}, limits={"max_body_bytes": 1_000})
         async with compactd(settings) as proxy:
             body = b'{"model": "glm-5", "input": "' + b"x" * 200_000 + b'"}'
-            answer = await proxy.ask(request("POST", "/v1/embeddings", "content-type: application/json", body=body))
-            assert answer.told == ("passed", "not_a_conversation")
+            refused = await proxy.ask(request("POST", "/v1/embeddings", "content-type: application/json", body=body))
+            assert (refused.status, json.loads(refused.body)["error"]["code"]) == (413, "body_too_large")
+            named = request("POST", "/other/v1/embeddings", "content-type: application/json", body=body)
+            assert (await proxy.ask(named)).told == ("passed", "not_a_conversation")
             client = await proxy.connect()
             await client.send(request("POST", "/v1/embeddings", "content-type: application/json", body=body[:500])[:-9])
             await until(lambda: proxy.app.relay.held)
             client.leave()
             await until(lambda: not proxy.app.relay.inflight)
             assert proxy.app.relay.held == 0
-    assert ([one.body for one in got], theirs) == ([body], [])
+    assert (got, [one.body for one in theirs]) == ([], [body])
