@@ -18,7 +18,7 @@ SAYING = {"NotCompactable": 0, "Outcome": 2, "outcome_of": 1, "_pass_untouched":
 """Call -> which of its arguments is a reason."""
 TELLING = frozenset({"refusal", "ineligible", "_gate", "_too_little", "attempt"})
 """Functions that return a reason, or nothing."""
-OURS = {"Refused": 1, "UpstreamFailed": 0, "_answer": 2}
+OURS = {"Refused": 1, "UpstreamFailed": 0, "_fail": 2}
 """Call -> which of its arguments is the code of an error of our own."""
 
 NO_FAILURE = frozenset({"settled_elsewhere", "pass"})
